@@ -53,19 +53,22 @@ VERSION := $(shell cat VERSION)
 CFLAGS_ALL += -DHP_VERSION='"$(VERSION)"'
 # Kernels are compiled for the instructions that their name says and chosen at run time; following variables through
 # their unrolled loops, for debuggers, would take longer than all else.
-# UndefinedBehaviorSanitizer's checks of them would take minutes.
-KERNEL_COMMON := -O3 -g1 $(if $(findstring undefined,$(SANITIZE)),-O1 -fno-sanitize=undefined)
+# UndefinedBehaviorSanitizer's checks of them would take minutes, and so would marks at their branches, from which no fuzzer learns.
+KERNEL_COMMON := -O3 -g1 $(if $(findstring undefined,$(SANITIZE)),-O1 -fno-sanitize=undefined) $(if $(findstring fuzzer,$(SANITIZE)),-fno-sanitize=fuzzer-no-link)
 $(BUILD)/obj/%_avx2.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c $(KERNEL_COMMON)
 $(BUILD)/obj/%_avx_vnni.o: KERNEL_FLAGS := -mavx2 -mfma -mf16c -mavxvnni $(KERNEL_COMMON)
 $(BUILD)/obj/%_avx512.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mfma -mf16c $(KERNEL_COMMON)
+$(BUILD)/obj/%_amx.o: KERNEL_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mamx-tile -mamx-int8 -mfma -mf16c $(KERNEL_COMMON)
 $(BUILD)/obj/model/dtype/quantise.o: KERNEL_FLAGS := -O3
+# Tests that leave the computing to what they test: with sanitizers, clang takes five times as long where it optimises them.
+$(foreach room,common coordinator hpctl transport,$(BUILD)/obj/tests/unit/$(room)/%.o) $(BUILD)/obj/tests/sim/%.o: KERNEL_FLAGS := $(if $(findstring fuzzer,$(SANITIZE)),-O0)
 
 SYSTEM_LIBS := -luv -lzmq -lmsgpackc -ljansson -lyaml -lxxhash -lsodium -lcrypto -lpcre2-8 -lutf8proc -lhwloc -lucp -luct -lucs -lucm \
   -lsqlite3 -lcurl -ledit -lncursesw -ltinfo -lmicrohttpd -lgnutls -ldnnl -lopenblas -llpsolve55 -lcolamd -lm -ldl -lpthread
 LINK = $(CC) $(CFLAGS_ALL) $(LINKER) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--as-needed $(SYSTEM_LIBS)
 
 # ---- targets ------------------------------------------------------------------------------------------------
-.PHONY: all help deps demo docs check check-unit check-proc check-attack check-long bench asan ubsan tsan valgrind fuzz fmt fmt-check lint install clean
+.PHONY: all help deps demo docs check check-unit check-proc check-attack check-long bench asan ubsan tsan valgrind fuzz fmt fmt-check lint install uninstall clean
 .DEFAULT_GOAL := all
 
 # GRPC= leaves libhp-grpc.so out where libgrpc-dev is installed.
@@ -93,7 +96,7 @@ check: ## install what is missing, build, and run all tests
 check-unit: unit-tests ## run the unit tests alone (ROOMS_TESTED="model transport" narrows)
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run unit
 
-check-proc: all cuda-on-cpu ## run the tests with real processes alone
+check-proc: all cuda-on-cpu attackers ## run the tests with real processes alone
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) tests/run proc
 
 check-long: all unit-tests attackers fuzzers ## the hours of seeds, kills, soaks and fuzzing (LONG_SECONDS=14400, LONG_PARTS="soak fuzz" names some; LONG_LOAD_SECONDS=7200); adds what came of it to bench/results/check-long.txt
@@ -194,22 +197,25 @@ $(BUILD)/libhp-cuda.so: $(CUDA_HOST) $(CUDA_OBJECTS) $(LIBS_agent)
 	@$(PLUGIN_LINK) -L$(if $(CUDA12),$(CUDA12)/lib64,$(dir $(NVCC))../lib64) -lcudart_static -lrt
 
 STANDIN := $(BUILD)/tests/cuda_on_cpu
-STANDIN_RUNTIME := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/cuda_on_cpu/*.cc))
+# No sanitizer's flag is among these objects': another build may take those of this one, and each is there as a whole or not at all.
+STANDIN_OBJ ?= $(BUILD)/obj/tests/cuda_on_cpu
+STANDIN_RUNTIME := $(patsubst tests/cuda_on_cpu/%.cc,$(STANDIN_OBJ)/%.o,$(wildcard tests/cuda_on_cpu/*.cc))
 CXXFLAGS_STANDIN := -std=c++17 -O1 -g1 -fPIC -pthread -Wall -Wextra -Werror -Wno-unknown-pragmas -Itests/cuda_on_cpu -I.
-$(BUILD)/obj/tests/cuda_on_cpu/%.o: tests/cuda_on_cpu/%.cc
+STANDIN_COMPILE = $(CXX) $(CXXFLAGS_STANDIN) $(1) -MMD -MP -MF $@.d$$$$ -MT $@ -c $< -o $@.o$$$$ && mv $@.d$$$$ $(@:.o=.d) && mv $@.o$$$$ $@
+$(STANDIN_OBJ)/%.o: tests/cuda_on_cpu/%.cc
 	@mkdir -p $(@D)
-	@$(CXX) $(CXXFLAGS_STANDIN) -O2 -MMD -MP -c $< -o $@
+	@$(call STANDIN_COMPILE,-O2)
 # What the compiler puts in for ThreadSanitizer, the stand-in's runtime answers.
-$(BUILD)/obj/tests/cuda_on_cpu/%.o: agent/backend/cuda/%.cu
+$(STANDIN_OBJ)/%.o: agent/backend/cuda/%.cu
 	@mkdir -p $(@D)
-	@$(CXX) -x c++ $(CXXFLAGS_STANDIN) -fsanitize=thread -MMD -MP -c $< -o $@
-$(BUILD)/obj/tests/cuda_on_cpu/%.o: tests/cuda_on_cpu/%.cu
+	@$(call STANDIN_COMPILE,-x c++ -fsanitize=thread)
+$(STANDIN_OBJ)/%.o: tests/cuda_on_cpu/%.cu
 	@mkdir -p $(@D)
-	@$(CXX) -x c++ $(CXXFLAGS_STANDIN) -fsanitize=thread -MMD -MP -c $< -o $@
-$(STANDIN)/libhp-cuda.so: $(CUDA_HOST) $(patsubst agent/backend/cuda/%.cu,$(BUILD)/obj/tests/cuda_on_cpu/%.o,$(CUDA_KERNELS)) $(STANDIN_RUNTIME) $(LIBS_agent)
+	@$(call STANDIN_COMPILE,-x c++ -fsanitize=thread)
+$(STANDIN)/libhp-cuda.so: $(CUDA_HOST) $(patsubst agent/backend/cuda/%.cu,$(STANDIN_OBJ)/%.o,$(CUDA_KERNELS)) $(STANDIN_RUNTIME) $(LIBS_agent)
 	@mkdir -p $(@D)
 	@$(PLUGIN_LINK)
-$(STANDIN)/faults: $(BUILD)/obj/tests/cuda_on_cpu/faults.o $(STANDIN_RUNTIME)
+$(STANDIN)/faults: $(STANDIN_OBJ)/faults.o $(STANDIN_RUNTIME)
 	@mkdir -p $(@D)
 	@$(CXX) -o $@ $^ -ldl -lpthread
 cuda-on-cpu: $(STANDIN)/libhp-cuda.so $(STANDIN)/faults ## build the cuda backend for the CPU, as the tests run it (HP_CUDA_PLUGIN takes it)
@@ -281,7 +287,7 @@ FUZZ_SECONDS ?= 600
 CLANG_KEEPS := $(foreach f,malloc calloc realloc free strdup,-fno-builtin-$(f))
 # Two hundred programs are linked there: lld takes a third of the usual linker's time.
 SANITIZED_LINK := $(if $(shell command -v ld.lld 2>/dev/null),LINKER=-fuse-ld=lld)
-SANITIZED = $(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/fuzz-obj CC=clang OPTIMISE="-O1 $(DEBUG)" $(SANITIZED_LINK) SANITIZE="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all $(CLANG_KEEPS)" FUZZ_BUILD=$(BUILD)/fuzz
+SANITIZED = $(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/fuzz-obj STANDIN_OBJ=$(STANDIN_OBJ) CC=clang OPTIMISE="-O1 $(DEBUG)" $(SANITIZED_LINK) SANITIZE="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all $(CLANG_KEEPS)" FUZZ_BUILD=$(BUILD)/fuzz
 .PHONY: fuzzers sanitized
 fuzzers:
 	@$(SANITIZED) fuzz-link
@@ -320,7 +326,13 @@ install: all ## install programs, manual pages, completion and what `make cuda` 
 	tools/man_page $(BUILD)/hp-agent "a node of a Hodgepodge cluster" > $(SHARE)/man/man8/hp-agent.8
 	tools/man_page $(BUILD)/hp-coordinator "the coordinator of a Hodgepodge cluster" > $(SHARE)/man/man8/hp-coordinator.8
 
-docs: all ## write the tables of docs/protocol.md anew from transport/, docs/commands.md from --help, docs/metrics.md from the coordinator
+uninstall: ## remove what `make install` put under PREFIX
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS))) $(DESTDIR)$(PREFIX)/lib/hodgepodge/libhp-cuda.so $(DESTDIR)$(PREFIX)/lib/hodgepodge/libhp-grpc.so
+	rm -f $(SHARE)/bash-completion/completions/hpctl $(SHARE)/zsh/site-functions/_hpctl $(SHARE)/fish/vendor_completions.d/hpctl.fish
+	rm -f $(SHARE)/man/man1/hpctl.1 $(SHARE)/man/man1/hpctl-*.1 $(SHARE)/man/man8/hp-agent.8 $(SHARE)/man/man8/hp-coordinator.8
+	rmdir $(DESTDIR)$(PREFIX)/lib/hodgepodge 2>/dev/null || true
+
+docs: all ## write the tables of docs/protocol.md anew from transport/, docs/commands.md from --help, docs/metrics.md and docs/api-reference.md from the coordinator
 	@tools/protocol_tables --write
 	@HP_BUILD=$(abspath $(BUILD)) tools/reference --write
 
@@ -328,4 +340,4 @@ clean: ## remove build/
 	rm -rf $(BUILD)
 
 .SECONDARY:
--include $(shell [ -d $(BUILD)/obj ] && find $(BUILD)/obj -name '*.d') $(wildcard $(CUDA_OBJECTS:.o=.d))
+-include $(shell [ -d $(BUILD)/obj ] && find $(BUILD)/obj -name '*.d') $(wildcard $(CUDA_OBJECTS:.o=.d)) $(filter-out $(BUILD)/obj/%,$(wildcard $(STANDIN_OBJ)/*.d))

@@ -154,6 +154,7 @@ static void parts_stop(struct agent *a)
     shell_events_fini(a);
     if (a->data)
         data_close(&a->data);
+    shell_devices_free(a);
     paced_close(&a->paced);
 }
 
@@ -204,6 +205,7 @@ static int data_start(struct agent *a, struct err *e)
                             .port = a->config.data_port,
                             .keys = a->keys,
                             .pool_limit_bytes = shell_pool_least_bytes(a),
+                            .device = shell_devices_memory(a),
                             .callbacks = {a, shell_on_frame, shell_on_link_down}};
     if (a->config.hub)
         return data_open_inproc(&c, &a->data, e);
@@ -218,10 +220,13 @@ static int data_start(struct agent *a, struct err *e)
     return rc == 0 && a->config.chaos_links ? data_late_open(a->data, e) : rc;
 }
 
-void agent_links_delay(struct agent *a, uint64_t delay_ns, uint64_t for_ns)
+void agent_links_disturb(struct agent *a, struct link_fault fault)
 {
+    const struct data_lateness how = {.delay_ns = fault.delay_ms * UINT64_C(1000000),
+                                      .for_ns = fault.for_ms * UINT64_C(1000000),
+                                      .lost = (double)fault.lost / LINK_FAULT_MOST_LOST};
     struct err e = {0};
-    if (data_late_set(a->data, delay_ns, for_ns, &e) < 0)
+    if (data_late_set(a->data, &how, &e) < 0)
         log_warn("agent", "links_not_late", "text=\"%s\"", e.text);
 }
 
@@ -292,7 +297,9 @@ static int runs_add(struct agent *a, struct err *e)
     for (int i = 0; i < n; i++)
         json_array_append_new(runs, json_string(names[i]));
     json_object_set_new(node, "runs", runs);
-    json_object_set_new(node, "kernels", executor_choices(a->executors[0]));
+    json_t *choices = executor_choices(a->executors[0]);
+    shell_devices_say(a, choices);
+    json_object_set_new(node, "kernels", choices);
     if (a->spills)
         json_object_set_new(node, "kv_spill",
                             json_pack("{s:I, s:I}", "memory_bytes",

@@ -1,6 +1,7 @@
-/* The agent: a core (agent_core.h) and what stands around it. One loop thread owns the core, the
- * control channel and the links between stages; the data channel, the executor and the store have
- * threads of their own, which tell the loop what happened. */
+/* The agent: a core (agent_core.h) and what stands around it. A loop has the control channel and
+ * the timers; the data channel, each device's executor and the store have threads of their own. The
+ * core is behind one lock (shell_monitor.c): frames and what executors have done with sequences and
+ * batches are fed by the threads that they come on; all else comes to the loop through a queue. */
 #ifndef HP_AGENT_AGENT_H
 #define HP_AGENT_AGENT_H
 
@@ -8,6 +9,7 @@
 #include <uv.h>
 
 #include "agent/discover.h"
+#include "common/link_fault.h"
 #include "common/status.h"
 #include "transport/control.h"
 #include "transport/data_choice.h"
@@ -29,11 +31,12 @@ struct agent_config {
     const char *kernels; /* as in device_config; NULL: the best that the CPU has */
     const char *pace_cluster, *pace_profile,
         *pace_as; /* stands for a device of a cluster file (backend/paced.h); NULL: for itself */
-    const char *measured_dir;     /* what was measured is kept there; NULL: below `dir` */
-    uint64_t store_limit_bytes;   /* 0: none */
-    bool store_borrows;           /* files of this box are used where they lie */
-    bool serves_early;            /* stages serve while their weights are loaded */
-    bool chaos_links;             /* agent_links_delay may be called */
+    const char *measured_dir;   /* what was measured is kept there; NULL: below `dir` */
+    uint64_t store_limit_bytes; /* 0: none */
+    bool store_borrows;         /* files of this box are used where they lie */
+    bool serves_early;          /* stages serve while their weights are loaded */
+    bool chaos_links;           /* agent_links_disturb may be called */
+    bool direct_off; /* rows go by the host's memory, whatever the data channel could do */
     uint64_t spill_transit_bytes; /* beyond the first of these: on their way there and back */
     uint64_t spill_memory_bytes, spill_disk_bytes; /* of KV cache that was given up (spill_shelf.h);
                                                       both 0: nothing is spilled */
@@ -57,6 +60,6 @@ int agent_start(uv_loop_t *loop, const struct agent_config *c, struct agent **ou
 void agent_stop(struct agent **a);
 
 /* On the loop's thread: what the agent sends to others is late for a while (data_late_set). */
-void agent_links_delay(struct agent *a, uint64_t delay_ns, uint64_t for_ns);
+void agent_links_disturb(struct agent *a, struct link_fault fault);
 
 #endif

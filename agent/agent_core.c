@@ -1,8 +1,28 @@
 /* The core's face: which handler an event or a message goes to, the timer, and the core's life. */
+#include "agent/agent_core.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_alive.h"
+#include "agent/core_answers.h"
+#include "agent/core_arrivals.h"
+#include "agent/core_batches.h"
+#include "agent/core_copies.h"
+#include "agent/core_exports.h"
+#include "agent/core_frames.h"
+#include "agent/core_imports.h"
+#include "agent/core_membership.h"
+#include "agent/core_out.h"
+#include "agent/core_sequences.h"
+#include "agent/core_sessions.h"
+#include "agent/core_shares.h"
+#include "agent/core_spills.h"
+#include "agent/core_stages.h"
+#include "agent/core_state.h"
+#include "agent/core_streams.h"
+#include "agent/core_turns.h"
+#include "agent/core_watch.h"
 
 static const uint64_t ms = 1000000;
 
@@ -13,8 +33,10 @@ static void timer_set(struct agent_core *c, uint64_t now)
     uint64_t at = core_member_deadline(c), hold = core_expire_deadline(c);
     if (hold != UINT64_MAX && hold < now + 1000 * ms)
         hold = now + 1000 * ms; /* what must not be given up yet is looked at once a second */
-    uint64_t hop = core_hops_deadline(c), moves = core_kv_deadline(c);
-    at = moves < at ? moves : at;
+    uint64_t hop = core_hops_deadline(c), comes = core_imports_deadline(c),
+             goes = core_exports_deadline(c);
+    at = comes < at ? comes : at;
+    at = goes < at ? goes : at;
     at = hold < at ? hold : at;
     at = hop < at ? hop : at;
     if (at == UINT64_MAX || (c->timer_ns > now && c->timer_ns <= at))
@@ -122,7 +144,8 @@ void agent_core_event(struct agent_core *c, const struct agent_event *event,
     core_member_tick(c, now);
     core_hops_tick(c, now);
     core_expire(c, now);
-    core_kv_tick(c, now);
+    core_exports_tick(c, now);
+    core_imports_tick(c, now);
     core_dispatch(c);
     core_kv_follow(c);
     timer_set(c, now);
@@ -196,7 +219,7 @@ void agent_core_destroy(struct agent_core **pc, void (*release)(void *ctx, void 
 
 struct agent_core_view agent_core_view(const struct agent_core *c)
 {
-    struct agent_core_view v = {.joined = c->member == MEMBER_JOINED,
+    struct agent_core_view v = {.joined = c->membership == MEMBERSHIP_JOINED,
                                 .name = c->name,
                                 .coordinator_boot = c->boot,
                                 .n_stages = (uint32_t)c->n_stages,

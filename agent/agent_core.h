@@ -5,8 +5,8 @@
  * order. docs/protocol.md says who tells whom what.
  *
  *     agent_core_create(&env, &config, &core, e);
- *     agent_core_event(core, &event, &actions);     for everything that happens, first
- * AGENT_EVENT_START for each actions.items[0 .. count): do it
+ *     agent_core_event(core, &event, &actions);   for all that happens, AGENT_EVENT_START first
+ *     ...                                         does actions.items[0 .. count), one by one
  *
  * Memory: what an event points at must hold during the call only, but for buffers (below). What an
  * action points at holds until the next call of agent_core_event; what AGENT_DO_RUN points at holds
@@ -36,6 +36,7 @@
 #include "agent/engine/queue.h" /* struct batch_run */
 #include "common/digest.h"
 #include "common/env.h"
+#include "common/profile_parts.h"
 #include "common/status.h"
 #include "transport/data.h"
 #include "transport/frame.h"
@@ -100,7 +101,7 @@ enum agent_event_kind {
     AGENT_EVENT_TIMER,   /* the time of AGENT_DO_TIMER has come; harmless at any time */
     AGENT_EVENT_MESSAGE, /* from the coordinator */
     AGENT_EVENT_FRAME,   /* FRAME_ACTIVATION, FRAME_TOKEN, FRAME_ALIVE or FRAME_KV; the other kinds
-                            are   the shell's */
+                            are the shell's */
     AGENT_EVENT_LINK_DOWN,   /* a link made by AGENT_DO_CONNECT broke, or does not take a frame */
     AGENT_EVENT_OUTPUT_BACK, /* one of a stage's own outputs (AGENT_DO_RUN with `reserved`) is free
                                 again */
@@ -137,12 +138,13 @@ struct agent_progress {
     uint64_t done_bytes, total_bytes, moved_bytes;
     struct pack_u32s wanted; /* FETCHED: chunks that no source has (the whole list, each time) */
     bool warming;            /* LOADED, pending: weights are in, the warm-up run goes on */
-    uint32_t width_in,
-        width_out;       /* LOADED, 0: elements of a token that cross the stage's borders */
-    uint32_t vocabulary; /* LOADED, 0: of the model */
-    uint32_t row_width;  /* LOADED, 0: elements of a row that its head gives; 0: vocabulary */
-    uint32_t outputs;    /* LOADED, 0: large outputs that may be out at once; 0: any number */
-    struct kv_shape kv;  /* LOADED, 0: what the stage keeps of each token */
+    struct frame_row row_in, row_out; /* LOADED, 0: of a token, that cross the stage's borders */
+    uint32_t vocabulary;              /* LOADED, 0: of the model */
+    uint32_t row_width;      /* LOADED, 0: elements of a row that its head gives; 0: vocabulary */
+    uint32_t outputs;        /* LOADED, 0: large outputs that may be out at once; 0: any number */
+    struct kv_shape kv;      /* LOADED, 0: what the stage keeps of each token */
+    struct profile_part hop; /* LOADED, 0: what a paced agent's stage hands on, of which layer of
+                                its profile */
 };
 
 struct agent_event {
@@ -325,6 +327,7 @@ struct agent_action {
         } unload;
         struct {
             uint64_t slot;
+            uint64_t session; /* of the frames that come to it alone; 0: others come with it, too */
             struct pack_span next, first;
             const char *next_device, *first_device; /* what they stand for, if anything */
         } connect;

@@ -22,7 +22,7 @@ int border_copy(const struct pack_list *from, struct pack_list *out)
     for (size_t i = 0; i < from->count; i++) {
         size_t n = strlen(values[i].name) + 1;
         memcpy(text, values[i].name, n);
-        copy[i] = (struct message_value){text, values[i].width};
+        copy[i] = (struct message_value){text, values[i].width, values[i].exact};
         text += n;
     }
     *out = (struct pack_list){copy, from->count};
@@ -35,15 +35,21 @@ void border_free(struct pack_list *border)
     *border = (struct pack_list){0};
 }
 
-static int value_differs(const struct message_value *said, const char *name, uint64_t width,
+static int value_differs(const struct message_value *said, const struct message_value *own,
                          const char *who, struct err *e)
 {
-    if (strcmp(said->name, name) == 0 && said->width == width)
+    if (strcmp(said->name, own->name) != 0 || said->width != own->width)
+        return err_set(
+            e, HP_EINVAL,
+            "%.80s of %llu elements a token is to cross between stages; %s has %.80s of %llu",
+            said->name, (unsigned long long)said->width, who, own->name,
+            (unsigned long long)own->width);
+    if (said->exact == own->exact)
         return 0;
-    return err_set(
-        e, HP_EINVAL,
-        "%.80s of %llu elements a token is to cross between stages; %s has %.80s of %llu",
-        said->name, (unsigned long long)said->width, who, name, (unsigned long long)width);
+    err_set(e, HP_EINVAL, "%.80s is to cross between stages %s; %s has it %s", said->name,
+            said->exact ? "as float32" : "in the hop's format", who,
+            own->exact ? "as float32" : "in the hop's format");
+    return err_hint(e, "coordinator and agents are of different versions: update all of them");
 }
 
 static int count_differs(size_t said, size_t own, const char *who, struct err *e)
@@ -62,7 +68,7 @@ int border_agrees(const struct pack_list *said, const struct pack_list *own, con
     if (said->count != own->count)
         return count_differs(said->count, own->count, who, e);
     for (size_t i = 0; rc == 0 && i < said->count; i++)
-        rc = value_differs(&a[i], b[i].name, b[i].width, who, e);
+        rc = value_differs(&a[i], &b[i], who, e);
     return rc;
 }
 
@@ -77,7 +83,8 @@ int border_fits(const struct pack_list *said, const struct graph *g, int layer, 
         return count_differs(said->count, (size_t)l->n_outputs, "the model", e);
     for (int i = 0; rc == 0 && i < l->n_outputs; i++) {
         const struct graph_value *v = &g->values[l->outputs[i]];
-        rc = value_differs(&values[i], v->name, graph_value_width(v), "the model", e);
+        const struct message_value own = {v->name, graph_value_width(v), v->exact};
+        rc = value_differs(&values[i], &own, "the model", e);
     }
     return rc;
 }

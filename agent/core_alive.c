@@ -3,7 +3,12 @@
  * the hop works, and one that hears nothing for a while knows that it does not any more, also where
  * neither end has died (a firewall, a cable, a WLAN that isolates its clients). The coordinator is
  * told both, and calls no deployment serving before every hop was heard. */
-#include "agent/core_int.h"
+#include "agent/core_alive.h"
+
+#include "agent/core_links.h"
+#include "agent/core_out.h"
+#include "agent/core_sequences.h"
+#include "common/log.h"
 
 static const uint64_t ms = 1000000;
 
@@ -66,20 +71,20 @@ static void hop_silent(struct agent_core *c, struct core_stage *s, uint64_t sile
                            "nothing comes over the data channel from the stage before");
 }
 
-void core_hops_tick(struct agent_core *c, uint64_t now)
+void core_hops_tick(struct agent_core *c, uint64_t now_ns)
 {
     for (size_t i = 0; i < c->n_stages; i++) {
         struct core_stage *s = c->stages[i];
         if (!has_hops(s))
             continue;
-        if (s->connected && now >= s->hop.send_ns) {
-            s->hop.send_ns = now + AGENT_ALIVE_MS * ms;
+        if (s->connected && now_ns >= s->hop.send_ns) {
+            s->hop.send_ns = now_ns + AGENT_ALIVE_MS * ms;
             core_stage_links_mend(c, s); /* so that a hop works again as soon as the network does,
                                             whether there is a request or not */
             alive_send(c, s);
         }
-        if (s->hop.heard && now >= s->hop.heard_ns + AGENT_SILENCE_MS * ms)
-            hop_silent(c, s, now - s->hop.heard_ns);
+        if (s->hop.heard && now_ns >= s->hop.heard_ns + AGENT_SILENCE_MS * ms)
+            hop_silent(c, s, now_ns - s->hop.heard_ns);
     }
 }
 

@@ -1,6 +1,8 @@
 /* Owns what the coordinator asks of an agent beside its stages, and the answers: profiles, probes
  * of links, models to remove, lines of the log. */
-#include "agent/core_int.h"
+#include "agent/core_answers.h"
+
+#include "agent/core_out.h"
 
 /* ---- asked ---- */
 

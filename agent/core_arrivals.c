@@ -1,7 +1,7 @@
 /* Owns what is known of weights that come while stages serve (hp-agent --serve-while-loading): a
  * stage's own, as its executor says, and those of the deployment's other stages, as the coordinator
  * does. Whoever waits for a batch waits on as long as some come. */
-#include "agent/core_int.h"
+#include "agent/core_arrivals.h"
 
 /* Batches of the stage, here or at later stages, may have waited for what has just come. */
 static void stage_arrival_note(struct agent_core *c, struct core_stage *s)

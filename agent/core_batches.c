@@ -1,9 +1,16 @@
 /* Owns batches that have run: what they took, and where they go on. */
+#include "agent/core_batches.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_arrivals.h"
+#include "agent/core_out.h"
+#include "agent/core_posts.h"
+#include "agent/core_prefill.h"
+#include "agent/core_tokens.h"
+#include "agent/core_watch.h"
 
 /* ---- batches that ran ---- */
 

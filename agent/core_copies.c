@@ -1,17 +1,20 @@
 /* Owns copies of layers that other agents run: fetched into the store and left there, so that they
  * are not lost with those. */
-#include "agent/core_int.h"
+#include "agent/core_copies.h"
+
+#include "agent/core_out.h"
+#include "agent/core_sessions.h"
 #include "model/graph/config.h"
 
 static void copy_report(struct agent_core *c, const struct message_stage_prepare *p,
-                        const char *state, const char *text)
+                        enum stage_state state, const char *text)
 {
     struct message *m = core_send(c, MESSAGE_STAGE_STATE);
     if (m)
         m->u.stage_state = (struct message_stage_state){.deployment = p->deployment,
                                                         .generation = p->generation,
                                                         .stage = p->stage,
-                                                        .state = state,
+                                                        .state = stage_states[state].word,
                                                         .code = "",
                                                         .text = core_text(c, text),
                                                         .hint = ""};
@@ -48,7 +51,7 @@ void core_copy_begin(struct agent_core *c, struct message_ref *m)
     if (c->n_copies == AGENT_MAX_COPIES || p->device >= c->n_devices || p->model.size != 32 ||
         p->first_layer >= p->end_layer || p->end_layer > INT32_MAX ||
         p->expert_groups > MODEL_EXPERTS_MAX) {
-        copy_report(c, p, "uncopied", "this agent takes no such copy now");
+        copy_report(c, p, STAGE_UNCOPIED, "this agent takes no such copy now");
         return;
     }
     struct agent_action *a = core_act(c, AGENT_DO_FETCH);
@@ -72,9 +75,9 @@ bool core_copy_fetched(struct agent_core *c, const struct agent_progress *p)
         if (p->status == HP_PENDING && !p->wanted.count)
             return true;
         if (p->status == 0)
-            copy_report(c, own, "copied", "");
+            copy_report(c, own, STAGE_COPIED, "");
         else
-            copy_report(c, own, "uncopied",
+            copy_report(c, own, STAGE_UNCOPIED,
                         p->status < 0 && p->error ? p->error->text
                                                   : "nobody gives some of its chunks");
         copy_end(c, y);

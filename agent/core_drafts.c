@@ -1,6 +1,6 @@
 /* Owns guesses of the next tokens on the last stage: who gets some, how they went, what they cost.
  */
-#include "agent/core_int.h"
+#include "agent/core_drafts.h"
 
 void core_drafts_begin(const struct core_stage *s, struct core_sequence *own)
 {

@@ -1,5 +1,13 @@
 /* Owns the frames that come: whether one is for a stage of this agent, and what it brings. */
-#include "agent/core_int.h"
+#include "agent/core_frames.h"
+
+#include "agent/core_alive.h"
+#include "agent/core_imports.h"
+#include "agent/core_out.h"
+#include "agent/core_posts.h"
+#include "agent/core_prefill.h"
+#include "agent/core_sequences.h"
+#include "common/log.h"
 
 /* A frame that cannot be taken ends its sequences, whether they are open here already or not, and
  * its batch goes on without them. */
@@ -23,7 +31,7 @@ static void frame_refuse(struct agent_core *c, struct core_stage *s, const struc
 static bool activation_check(const struct core_stage *s, const struct agent_event *ev)
 {
     const struct frame_header *h = ev->u.frame.header;
-    uint64_t expected = core_rows_bytes(s, s->width_in, h->n_runs, h->n_tokens);
+    uint64_t expected = core_rows_bytes(s, s->row_in, h->n_runs, h->n_tokens);
     return !core_stage_is_first(s) && h->payload_bytes == expected &&
            (h->n_runs ? h->dtype == s->wire && h->n_tokens && ev->u.frame.buffer : !h->n_tokens);
 }

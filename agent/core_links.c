@@ -1,8 +1,11 @@
 /* Owns the links of a stage: where they lead, and that they are made anew when they broke. */
+#include "agent/core_links.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
+#include "common/log.h"
 
 static const uint64_t LINK_TELL_NS = 60000000000u;
 
@@ -28,6 +31,7 @@ static void links_make(struct agent_core *c, struct core_stage *s)
     if (!a)
         return;
     a->u.connect.slot = s->slot;
+    a->u.connect.session = s->prepare.input_session;
     a->u.connect.next = (struct pack_span){s->next_address, s->next_size};
     a->u.connect.first = (struct pack_span){s->first_address, s->first_size};
     a->u.connect.next_device = s->next_device ? s->next_device : "";

@@ -1,17 +1,25 @@
 /* Owns what this agent is to its cluster: outside, joining, or a member that beats and is heard. */
+#include "agent/core_membership.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_alive.h"
+#include "agent/core_arrivals.h"
+#include "agent/core_moves.h"
+#include "agent/core_out.h"
+#include "agent/core_sequences.h"
+#include "agent/core_streams.h"
+#include "common/log.h"
 
 static const uint64_t ms = 1000000;
 
-static void join_send(struct agent_core *c, uint64_t now)
+static void join_send(struct agent_core *c, uint64_t now_ns)
 {
     struct message *m = core_send(c, MESSAGE_JOIN);
-    c->member = MEMBER_JOINING;
-    c->last_join_ns = now;
-    c->next_join_ns = now + AGENT_JOIN_RETRY_MS * ms;
+    c->membership = MEMBERSHIP_JOINING;
+    c->last_join_ns = now_ns;
+    c->next_join_ns = now_ns + AGENT_JOIN_RETRY_MS * ms;
     if (!m)
         return;
     const struct agent_core_config *g = c->config;
@@ -45,16 +53,16 @@ static void sequences_pass_on(struct agent_core *c)
 void core_welcome(struct agent_core *c, struct message_ref *message)
 {
     const struct message_welcome *m = &message->message.u.welcome;
-    uint64_t now = c->now_ns;
+    uint64_t now_ns = c->now_ns;
     char *name = strdup(m->name);
     if (name) {
         free(c->name);
         c->name = name;
     }
-    if (c->member != MEMBER_JOINED)
+    if (c->membership != MEMBERSHIP_JOINED)
         log_info("agent", "joined", "name=%s boot=%llu", c->name,
                  (unsigned long long)m->coordinator_boot);
-    c->member = MEMBER_JOINED;
+    c->membership = MEMBERSHIP_JOINED;
     c->ever_joined = true;
     c->orphaned = false;
     c->joins_unanswered = 0;
@@ -74,24 +82,24 @@ void core_welcome(struct agent_core *c, struct message_ref *message)
     uint64_t beat = m->heartbeat_ms ? m->heartbeat_ms : AGENT_HEARTBEAT_MS;
     beat = beat < 50 ? 50 : beat > 10000 ? 10000 : beat;
     c->heartbeat_ns = beat * ms;
-    c->next_heartbeat_ns = now;
-    c->last_ack_ns = now;
+    c->next_heartbeat_ns = now_ns;
+    c->last_ack_ns = now_ns;
 }
 
 void core_refused(struct agent_core *c, struct message_ref *message)
 {
     const struct message_refused *m = &message->message.u.refused;
-    uint64_t now = c->now_ns;
+    uint64_t now_ns = c->now_ns;
     int code = status_of_word(m->code);
     log_warn("agent", "core_refused", "code=%s text=\"%s\"", m->code, m->text);
     /* Something else than a join was refused, and that may be many times a second: who is not a
      * member joins, and those refusals do not put it off. */
-    if (c->member == MEMBER_JOINED || code == HP_ELINK) {
-        if (now - c->last_join_ns >= 500 * ms)
-            join_send(c, now);
+    if (c->membership == MEMBERSHIP_JOINED || code == HP_ELINK) {
+        if (now_ns - c->last_join_ns >= 500 * ms)
+            join_send(c, now_ns);
         return;
     }
-    c->next_join_ns = now + 5 * AGENT_JOIN_RETRY_MS * ms;
+    c->next_join_ns = now_ns + 5 * AGENT_JOIN_RETRY_MS * ms;
     /* Whose key is not known (any more) would knock for ever; a member that meets another version
      * waits for its own. */
     if (code != HP_EDENIED && (c->ever_joined || code != HP_EPROTO))
@@ -123,10 +131,10 @@ void core_members_told(struct agent_core *c, struct message_ref *message)
         a->u.peers.keys = keys;
 }
 
-static void heartbeat_send(struct agent_core *c, uint64_t now)
+static void heartbeat_send(struct agent_core *c, uint64_t now_ns)
 {
     struct message *m = core_send(c, MESSAGE_HEARTBEAT);
-    c->next_heartbeat_ns = now + c->heartbeat_ns;
+    c->next_heartbeat_ns = now_ns + c->heartbeat_ns;
     if (m)
         m->u.heartbeat =
             (struct message_heartbeat){.number = ++c->heartbeat_number,
@@ -148,46 +156,46 @@ static void sequences_orphan(struct agent_core *c)
             core_sequences_close_all(c, c->stages[i]);
 }
 
-void core_pause_forgive(struct agent_core *c, uint64_t now)
+void core_pause_forgive(struct agent_core *c, uint64_t now_ns)
 {
-    uint64_t gap = c->woke_ns ? now - c->woke_ns : 0;
-    c->woke_ns = now;
+    uint64_t gap = c->woke_ns ? now_ns - c->woke_ns : 0;
+    c->woke_ns = now_ns;
     if (gap > AGENT_PAUSE_MS * ms)
         core_hops_forgive(c, gap);
     if (gap <= c->heartbeat_ns + AGENT_PAUSE_MS * ms)
         return;
     core_kv_forgive(c, gap);
-    if (c->member == MEMBER_JOINED)
+    if (c->membership == MEMBERSHIP_JOINED)
         c->last_ack_ns += gap - c->heartbeat_ns;
 }
 
-void core_member_tick(struct agent_core *c, uint64_t now)
+void core_member_tick(struct agent_core *c, uint64_t now_ns)
 {
-    if (c->member == MEMBER_JOINED) {
-        if (now - c->last_ack_ns >= AGENT_ACK_LIMIT_MS * ms) {
+    if (c->membership == MEMBERSHIP_JOINED) {
+        if (now_ns - c->last_ack_ns >= AGENT_ACK_LIMIT_MS * ms) {
             log_warn("agent", "coordinator_silent", "seconds=%.1f",
-                     (double)(now - c->last_ack_ns) * 1e-9);
-            join_send(c, now);
-        } else if (now >= c->next_heartbeat_ns) {
-            heartbeat_send(c, now);
+                     (double)(now_ns - c->last_ack_ns) * 1e-9);
+            join_send(c, now_ns);
+        } else if (now_ns >= c->next_heartbeat_ns) {
+            heartbeat_send(c, now_ns);
         }
-    } else if (c->member == MEMBER_JOINING && now >= c->next_join_ns) {
+    } else if (c->membership == MEMBERSHIP_JOINING && now_ns >= c->next_join_ns) {
         if (++c->joins_unanswered % 10 == 0)
             log_warn("agent", "no_coordinator",
                      "joins_unanswered=%llu hint=\"does it run, and is the address right?\"",
                      (unsigned long long)c->joins_unanswered);
-        join_send(c, now);
+        join_send(c, now_ns);
     }
-    if (c->ever_joined && !c->orphaned && now - c->last_ack_ns >= c->orphan_ns)
+    if (c->ever_joined && !c->orphaned && now_ns - c->last_ack_ns >= c->orphan_ns)
         sequences_orphan(c);
 }
 
 uint64_t core_member_deadline(const struct agent_core *c)
 {
     uint64_t limit_ns = c->last_ack_ns + AGENT_ACK_LIMIT_MS * ms;
-    if (c->member == MEMBER_JOINED)
+    if (c->membership == MEMBERSHIP_JOINED)
         return c->next_heartbeat_ns < limit_ns ? c->next_heartbeat_ns : limit_ns;
-    return c->member == MEMBER_JOINING ? c->next_join_ns : UINT64_MAX;
+    return c->membership == MEMBERSHIP_JOINING ? c->next_join_ns : UINT64_MAX;
 }
 
 /* Without memory for all of them the list stays as it was: a model that was removed is missed when
@@ -219,7 +227,8 @@ void core_store_changed(struct agent_core *c, const struct agent_event *ev)
 {
     if (!ev->u.store.models_unknown)
         models_keep(c, &ev->u.store.models);
-    struct message *m = c->member == MEMBER_JOINED ? core_send(c, MESSAGE_STORE_STATE) : NULL;
+    struct message *m =
+        c->membership == MEMBERSHIP_JOINED ? core_send(c, MESSAGE_STORE_STATE) : NULL;
     if (!m)
         return;
     const struct err *e = ev->u.store.error;
@@ -234,7 +243,7 @@ void core_store_changed(struct agent_core *c, const struct agent_event *ev)
 static void losses_send(struct agent_core *c, const struct data_loss *losses, size_t n)
 {
     struct message_loss *rows =
-        n && c->member == MEMBER_JOINED ? arena_alloc(&c->scratch, n, sizeof *rows) : NULL;
+        n && c->membership == MEMBERSHIP_JOINED ? arena_alloc(&c->scratch, n, sizeof *rows) : NULL;
     for (size_t i = 0; rows && i < n; i++)
         rows[i] = (struct message_loss){
             .peer = core_span(c, (struct pack_span){losses[i].peer, KEY_BYTES}),

@@ -1,8 +1,9 @@
 /* Owns what is under way of keys and values that come to this agent's sequences or go elsewhere:
  * who may send them, how far they are, and what the coordinator hears of it. */
-#include <string.h>
+#include "agent/core_moves.h"
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
+#include "agent/core_sessions.h"
 
 void core_kv_say(struct agent_core *c, uint64_t id, const struct message_kv_state *state,
                  const struct err *e)
@@ -15,7 +16,18 @@ void core_kv_say(struct agent_core *c, uint64_t id, const struct message_kv_stat
     m->u.kv_state.code = e ? status_word(e->code) : "";
     m->u.kv_state.text = core_text(c, e ? e->text : "");
     if (e)
-        m->u.kv_state.state = "failed";
+        m->u.kv_state.state = kv_state_words[KV_STATE_FAILED];
+}
+
+struct core_stage *core_kv_stage(struct agent_core *c, uint64_t deployment, uint64_t generation,
+                                 uint64_t stage, struct err *e)
+{
+    struct core_stage *s = core_stage_ordered(c, deployment, generation, stage);
+    if (s && s->queue)
+        return s;
+    c->dropped_stale += !s && generation < core_orders_term(c, deployment);
+    err_set(e, HP_ESTALE, "this agent has no such stage of that deployment and generation");
+    return NULL;
 }
 
 /* ---- what comes ---- */
@@ -37,7 +49,7 @@ static void imports_end(struct agent_core *c, const struct core_stage *s,
                                                .generation = own->open.generation,
                                                .stage = s->prepare.stage,
                                                .sequence = gone.sequence,
-                                               .state = "received",
+                                               .state = kv_state_words[KV_STATE_RECEIVED],
                                                .moved_bytes = gone.moved_bytes},
                     e);
     }
@@ -63,7 +75,7 @@ void core_kv_export_end(struct agent_core *c, struct core_kv_export *x, const st
                                            .generation = o->generation,
                                            .stage = o->stage,
                                            .sequence = o->sequence,
-                                           .state = "sent",
+                                           .state = kv_state_words[KV_STATE_SENT],
                                            .moved_bytes = x->moved_bytes},
                 e);
     message_ref_release(x->message);

@@ -1,8 +1,10 @@
 /* Owns what leaves the core: actions, and the copies that they point at. */
+#include "agent/core_out.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "common/log.h"
 #include "common/vector.h"
 
 enum {

@@ -1,5 +1,8 @@
 /* Owns the frames that leave a stage: batches for the next one, tokens for the first. */
-#include "agent/core_int.h"
+#include "agent/core_posts.h"
+
+#include "agent/core_out.h"
+#include "agent/core_sequences.h"
 
 static struct frame_header header_of(const struct agent_core *c, const struct core_stage *s,
                                      enum frame_kind kind, uint32_t batch)
@@ -26,7 +29,6 @@ struct frame_header core_activation_header(const struct agent_core *c, const str
     return h;
 }
 
-/* Its sequences end here. */
 void core_batch_fail(struct agent_core *c, struct core_stage *s, const struct batch *b, int code,
                      const char *text)
 {
@@ -35,7 +37,6 @@ void core_batch_fail(struct agent_core *c, struct core_stage *s, const struct ba
             core_sequence_fail(c, s, b->runs[i].sequence, code, text);
 }
 
-/* To the first stage: the batch has been through, and these are its tokens. */
 void core_tokens_post(struct agent_core *c, struct core_stage *s, uint32_t batch, uint32_t n)
 {
     if (core_stage_is_first(s)) {
@@ -58,7 +59,6 @@ void core_tokens_post(struct agent_core *c, struct core_stage *s, uint32_t batch
     a->u.post.tokens = c->tokens;
 }
 
-/* To the next stage: what this one made of a batch, or that nothing is left of it. */
 void core_batch_post(struct agent_core *c, struct core_stage *s, const struct batch *b,
                      void *output)
 {
@@ -84,7 +84,6 @@ void core_batch_pass_empty(struct agent_core *c, struct core_stage *s, const str
         core_batch_post(c, s, b, NULL);
 }
 
-/* A batch of which nothing is left; one whose frame came twice has gone on already. */
 void core_batch_drop(struct agent_core *c, struct core_stage *s, const struct batch *b)
 {
     core_release(c, b->input);

@@ -1,10 +1,12 @@
 /* Owns the record of how a prompt went through a stage: when the input of each slice was there,
  * when it ran. Said once, when the prompt's last token has run. So are the first steps of the
  * answer, when there are CORE_DECODE_STEPS of them, or the answer ends. */
+#include "agent/core_prefill.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
 #include "common/vector.h"
 
 static struct core_slice *slice_find(const struct core_sequence *own, uint32_t first_position)

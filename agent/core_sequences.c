@@ -1,10 +1,19 @@
 /* Owns the life of sequences on this agent: opening, closing, failing. Batches have
  * files of their own. */
+#include "agent/core_sequences.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_drafts.h"
+#include "agent/core_links.h"
+#include "agent/core_moves.h"
+#include "agent/core_out.h"
+#include "agent/core_prefill.h"
+#include "agent/core_spills.h"
+#include "agent/core_streams.h"
+#include "common/log.h"
 #include "model/graph/config.h"
 
 /* ---- opening and closing ---- */
@@ -194,19 +203,25 @@ static int open_check(const struct core_stage *s, const struct message_sequence_
     return 0;
 }
 
-static int sequence_begin(struct agent_core *c, struct core_stage *s, struct message_ref *m,
-                          struct err *e)
+/* NULL: no memory. */
+static struct core_sequence *own_sequence_create(struct agent_core *c, struct message_ref *m)
 {
-    int rc = open_check(s, &m->message.u.sequence_open, c->config->spills, e);
-    if (rc < 0)
-        return rc;
     struct core_sequence *own = calloc(1, sizeof *own);
     if (!own)
-        return err_set(e, HP_ENOMEM, "no memory for a sequence");
+        return NULL;
     own->message = message_ref_hold(m);
     own->open = m->message.u.sequence_open;
     own->ticket = ++c->last_ticket;
     own->sampled = own->open.sampled;
+    own->awaits_kv = own->open.length && (!own->open.share || own->open.shared);
+    own->kv_ns = env_now_ns(c->env);
+    own->kv_left = UINT32_MAX;
+    return own;
+}
+
+static int own_sequence_enqueue(const struct core_stage *s, struct core_sequence *own,
+                                struct err *e)
+{
     const struct message_sequence_open *o = &own->open;
     struct queue_sequence q = {.id = o->sequence,
                                .owner = own,
@@ -219,25 +234,40 @@ static int sequence_begin(struct agent_core *c, struct core_stage *s, struct mes
                                .n_prompt = (uint32_t)o->prompt.count,
                                .slices = o->slices.items,
                                .n_slices = (uint32_t)o->slices.count};
-    rc = queue_sequence_open(s->queue, &q, e);
+    return queue_sequence_open(s->queue, &q, e);
+}
+
+static void open_order(struct agent_core *c, const struct core_stage *s,
+                       const struct core_sequence *own)
+{
+    struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_OPEN);
+    if (!a)
+        return;
+    a->u.sequence_open.slot = s->slot;
+    a->u.sequence_open.ticket = own->ticket;
+    a->u.sequence_open.sampler = core_stage_is_last(s) && !own->open.all_logits;
+    a->u.sequence_open.open = &own->open;
+}
+
+static int sequence_begin(struct agent_core *c, struct core_stage *s, struct message_ref *m,
+                          struct err *e)
+{
+    int rc = open_check(s, &m->message.u.sequence_open, c->config->spills, e);
+    if (rc < 0)
+        return rc;
+    struct core_sequence *own = own_sequence_create(c, m);
+    if (!own)
+        return err_set(e, HP_ENOMEM, "no memory for a sequence");
+    rc = own_sequence_enqueue(s, own, e);
     if (rc < 0) {
         core_sequence_free(own);
         return rc;
     }
-    own->awaits_kv = o->length && (!o->share || o->shared);
-    own->kv_ns = env_now_ns(c->env);
-    own->kv_left = UINT32_MAX;
     core_drafts_begin(s, own);
     core_stream_begin(s, own);
     c->n_kv_awaiting += own->awaits_kv;
     core_stage_links_mend(c, s);
-    struct agent_action *a = core_act(c, AGENT_DO_SEQUENCE_OPEN);
-    if (a) {
-        a->u.sequence_open.slot = s->slot;
-        a->u.sequence_open.ticket = own->ticket;
-        a->u.sequence_open.sampler = core_stage_is_last(s) && !o->all_logits;
-        a->u.sequence_open.open = o;
-    }
+    open_order(c, s, own);
     core_spill_back(c, s, own);
     return 0;
 }

@@ -1,7 +1,9 @@
 /* Owns the sessions of frames: which are welcome, for how long, and from whom. */
+#include "agent/core_sessions.h"
+
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
 
 static bool session_used(const struct agent_core *c, uint64_t session)
 {

@@ -1,6 +1,10 @@
 /* Owns shares of plans of pools: what is ordered, where their batches go, and what the coordinator
  * hears of them. Batches themselves pass whoever holds the slot (share_runner.h). */
-#include "agent/core_int.h"
+#include "agent/core_shares.h"
+
+#include "agent/core_out.h"
+#include "agent/core_slots.h"
+#include "common/log.h"
 
 static int share_check(const struct agent_core *c, const struct message_stage_prepare *p,
                        struct err *e)
@@ -45,12 +49,11 @@ void core_share_prepare(struct agent_core *c, struct message_ref *m)
     if (s)
         core_stage_drop(c, s);
     if (share_check(c, p, &e) < 0)
-        core_stage_report_without(c, p, "failed", &e);
+        core_stage_report_without(c, p, STAGE_FAILED, &e);
     else
         core_stage_add(c, m);
 }
 
-/* To all shares of the plan that are here, also those that are not ready yet. */
 void core_share_connect(struct agent_core *c, struct message_ref *message)
 {
     const struct message_share_connect *m = &message->message.u.share_connect;

@@ -1,18 +1,23 @@
 /* Owns what stages and shares have in common: they are ordered, held, fetched, dropped, and the
  * coordinator hears of them. */
+#include "agent/core_slots.h"
+
 #include <stdlib.h>
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
+#include "agent/core_sequences.h"
+#include "agent/core_sessions.h"
+#include "common/log.h"
 
 void core_stage_report_without(struct agent_core *c, const struct message_stage_prepare *p,
-                               const char *state, const struct err *e)
+                               enum stage_state state, const struct err *e)
 {
     struct message *m = core_send(c, MESSAGE_STAGE_STATE);
     if (m)
         m->u.stage_state = (struct message_stage_state){.deployment = p->deployment,
                                                         .generation = p->generation,
                                                         .stage = p->stage,
-                                                        .state = state,
+                                                        .state = stage_states[state].word,
                                                         .code = e ? status_word(e->code) : "",
                                                         .text = core_text(c, e ? e->text : ""),
                                                         .hint = core_text(c, e ? e->hint : "")};
@@ -40,7 +45,7 @@ struct core_stage *core_stage_add(struct agent_core *c, struct message_ref *m)
     else if ((s = calloc(1, sizeof *s)) == NULL)
         err_set(&e, HP_ENOMEM, "no memory for a stage");
     if (!s) {
-        core_stage_report_without(c, p, "failed", &e);
+        core_stage_report_without(c, p, STAGE_FAILED, &e);
         return NULL;
     }
     s->message = message_ref_hold(m);

@@ -1,7 +1,9 @@
 /* Owns what this agent has spilled of chains of tokens, as the coordinator sees it. */
+#include "agent/core_spills.h"
+
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
 
 /* Of what a stage computes: what is spilled under another identity is none of its own. */
 static struct digest stage_identity(const struct core_stage *s)

@@ -1,11 +1,21 @@
 /* Owns a stage's way from `stage_prepare` to `stage_unload`: which weights it keeps over
  * generations, its links, its session, and what the coordinator hears of it. */
+#include "agent/core_stages.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/borders.h"
-#include "agent/core_int.h"
+#include "agent/core_alive.h"
+#include "agent/core_copies.h"
+#include "agent/core_links.h"
+#include "agent/core_sequences.h"
+#include "agent/core_sessions.h"
+#include "agent/core_shares.h"
+#include "agent/core_slots.h"
+#include "agent/core_spills.h"
+#include "common/log.h"
 #include "common/vector.h"
 #include "model/graph/config.h"
 
@@ -53,7 +63,7 @@ static void stage_start(struct agent_core *c, struct message_ref *m)
     const struct message_stage_prepare *p = &m->message.u.stage_prepare;
     struct err e = {0};
     if (prepare_check(c, p, &e) < 0) {
-        core_stage_report_without(c, p, "failed", &e);
+        core_stage_report_without(c, p, STAGE_FAILED, &e);
         return;
     }
     struct core_stage *s = core_stage_add(c, m);
@@ -134,7 +144,7 @@ static void order_refuse(struct agent_core *c, const struct message_stage_prepar
     err_set(&e, HP_ESTALE, "it has had orders of generation %llu of this deployment, this is %llu",
             (unsigned long long)core_orders_term(c, p->deployment),
             (unsigned long long)p->generation);
-    core_stage_report_without(c, p, "failed", &e);
+    core_stage_report_without(c, p, STAGE_FAILED, &e);
 }
 
 void core_stage_prepare(struct agent_core *c, struct message_ref *m)
@@ -229,8 +239,8 @@ void core_stage_loaded(struct agent_core *c, const struct agent_event *ev)
         return;
     }
     s->outputs = p->outputs;
-    s->width_in = p->width_in;
-    s->width_out = p->width_out;
+    s->row_in = p->row_in;
+    s->row_out = p->row_out;
     s->kv = p->kv;
     s->vocabulary = p->vocabulary;
     s->row_width = p->row_width ? p->row_width : p->vocabulary;
@@ -318,6 +328,6 @@ void core_stage_unload(struct agent_core *c, struct message_ref *message)
                  (unsigned long long)stage);
         const struct message_stage_prepare gone = {
             .deployment = m->deployment, .generation = generation, .stage = stage};
-        core_stage_report_without(c, &gone, "unloaded", NULL);
+        core_stage_report_without(c, &gone, STAGE_UNLOADED, NULL);
     }
 }

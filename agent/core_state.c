@@ -1,18 +1,11 @@
 /* Owns the stages that this agent holds: where each is, what state it is in, and what the
  * coordinator hears of that. */
+#include "agent/core_state.h"
+
 #include <stdlib.h>
-#include <string.h>
 
-#include "agent/core_int.h"
-
-const struct machine_state stage_states[STAGE_STATES] = {
-    [STAGE_FETCHING] = {"fetching", MACHINE_TO(STAGE_LOADING) | MACHINE_TO(STAGE_FAILED)},
-    [STAGE_LOADING] = {"loading", MACHINE_TO(STAGE_WARMING) | MACHINE_TO(STAGE_READY) |
-                                      MACHINE_TO(STAGE_FAILED)},
-    [STAGE_WARMING] = {"warming", MACHINE_TO(STAGE_READY) | MACHINE_TO(STAGE_FAILED)},
-    [STAGE_READY] = {"ready", MACHINE_TO(STAGE_FAILED)},
-    [STAGE_FAILED] = {"failed", 0}, /* the next stage_prepare makes a new one */
-};
+#include "agent/core_out.h"
+#include "common/log.h"
 
 struct core_stage *core_stage_of(struct agent_core *c, uint64_t deployment, uint64_t generation,
                                  uint64_t stage)

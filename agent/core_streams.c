@@ -1,9 +1,11 @@
 /* Owns what outlives a coordinator: of sequences with a stream the tokens that the last stage has
  * said, also for a while after their end, so that the next coordinator can be told all of them. */
+#include "agent/core_streams.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
 #include "common/vector.h"
 
 /* Tokens and scores in one message, as words: a quarter of the bytes that it may have; a single row

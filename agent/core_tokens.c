@@ -1,8 +1,14 @@
 /* Owns what the last stage makes of a batch: tokens for the coordinator and the first stage, logits
  * for who asked. */
+#include "agent/core_tokens.h"
+
 #include <stdlib.h>
 
-#include "agent/core_int.h"
+#include "agent/core_drafts.h"
+#include "agent/core_out.h"
+#include "agent/core_posts.h"
+#include "agent/core_sequences.h"
+#include "agent/core_streams.h"
 #include "agent/engine/sampler.h"
 #include "common/vector.h"
 #include "model/pooling.h"
@@ -132,55 +138,83 @@ static void embedding_send(struct agent_core *c, struct core_stage *s, struct co
 }
 
 /* The text of the reason stays with the sampler; the words are for its two causes. */
-static uint32_t sequence_stuck(struct agent_core *c, struct core_stage *s,
-                               const struct batch_run *run)
+static void sequence_stuck(struct agent_core *c, struct core_stage *s, const struct batch_run *run)
 {
     core_sequence_fail(
         c, s, run->sequence, HP_ELIMIT,
         "the answer cannot go on: its grammar is too ambiguous or takes too long here, or the "
         "model's vocabulary has no token that the grammar allows");
-    return 0;
 }
 
-/* What was picked for a run: at the end and where a guess was wrong the rest is nothing. `scores`:
- * of the same; `ids`: of the run, where it has guesses; `room`: rows of the frame for guesses of
- * what follows. Gives how many rows it adds. */
-static uint32_t tokens_take(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
-                            const struct batch_run *run, const uint32_t *ids,
-                            const uint32_t *picked, const struct score *scores, uint32_t room,
-                            struct frame_token *rows, uint32_t *told)
+/* What the last stage has made of a batch, and how much of it has been told. */
+struct results {
+    const struct batch *batch;
+    const float *rows; /* as in batch_done, each at a run's batch_place */
+    const uint32_t *picked;
+    const struct score *scores;
+    uint32_t room;           /* rows of the frame for guesses of what follows, for each run */
+    uint32_t n_rows, n_told; /* of c->tokens, and of c->told_ids */
+};
+
+/* What was picked for a run: at the end and where a guess was wrong the rest is nothing. */
+static void tokens_take(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
+                        const struct batch_run *run, struct results *r,
+                        const struct batch_place *at)
 {
+    const uint32_t *picked = r->picked + at->pick;
+    const struct score *scores =
+        run->said_width && r->scores ? r->scores + at->score + batch_run_prompt_scores(run) : NULL;
+    uint32_t *told = c->told_ids + r->n_told, n = 0;
+    struct frame_token *rows = c->tokens + r->n_rows;
     const char *finish = "";
-    uint32_t n = 0;
     bool goes_on = true;
-    if (picked[0] == SAMPLER_NONE)
-        return sequence_stuck(c, s, run);
+    r->n_told += 1 + run->n_drafts;
+    if (picked[0] == SAMPLER_NONE) {
+        sequence_stuck(c, s, run);
+        return;
+    }
     while (goes_on) {
         told[n] = picked[n];
         own->sampled++;
         finish = token_finish(own, picked[n]);
-        goes_on = !finish[0] && n < run->n_drafts && picked[n] == ids[1 + n] &&
-                  picked[n + 1] != SAMPLER_NONE;
+        goes_on = !finish[0] && n < run->n_drafts &&
+                  picked[n] == r->batch->ids[at->token + 1 + n] && picked[n + 1] != SAMPLER_NONE;
         n++;
     }
     core_drafts_ran(c, s, own, run, told, n - 1);
-    tokens_say(c, own, (struct pack_u32s){told, n}, run->said_width ? scores : NULL, run->n_drafts,
-               finish);
+    tokens_say(c, own, (struct pack_u32s){told, n}, scores, run->n_drafts, finish);
     rows[0] = (struct frame_token){.sequence = run->sequence,
                                    .token = told[n - 1],
                                    .kind = finish[0] ? FRAME_TOKEN_LAST : FRAME_TOKEN_NEXT,
                                    .right = (uint16_t)(n - 1)};
-    return 1 + (finish[0] ? 0 : core_drafts_say(s, own, room, rows + 1));
+    r->n_rows += 1 + (finish[0] ? 0 : core_drafts_say(s, own, r->room, rows + 1));
+}
+
+static void run_tell(struct agent_core *c, struct core_stage *s, struct core_sequence *own,
+                     const struct batch_run *run, struct results *r, const struct batch_place *at)
+{
+    const float *rows = r->rows ? r->rows + (size_t)at->row * s->row_width : NULL;
+    if (own->open.pooling && run->n_logits && rows)
+        embedding_send(c, s, own, run, rows,
+                       c->pooled + (size_t)(run - r->batch->runs) * s->row_width);
+    else if (own->open.all_logits && run->n_logits && rows)
+        logits_send(c, s, own, run, rows);
+    if (r->scores && run->n_scored)
+        scores_send(c, own, run, r->scores + at->score);
+    if (!own->ended && run->sample)
+        tokens_take(c, s, own, run, r, at);
 }
 
 void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct batch *b,
                         const struct agent_event *ev)
 {
-    uint32_t n = 0, n_told = 0, id = 0; /* id: of the run's first token */
-    uint32_t room = FRAME_MAX_RUNS / (b->n_runs ? b->n_runs : 1) - 1; /* each has its token, too */
-    const float *rows = ev->u.batch_done.logits;
-    const uint32_t *picked = ev->u.batch_done.picked;
-    const struct score *scores = ev->u.batch_done.scores;
+    struct results r = {.batch = b,
+                        .rows = ev->u.batch_done.logits,
+                        .picked = ev->u.batch_done.picked,
+                        .scores = ev->u.batch_done.scores,
+                        /* each run has its token, too */
+                        .room = FRAME_MAX_RUNS / (b->n_runs ? b->n_runs : 1) - 1};
+    struct batch_place at = {0};
     if (!tokens_reserve(c, b->n_runs) || !pooled_reserve(c, s, b)) {
         core_batch_fail(c, s, b, HP_ENOMEM, "no memory for tokens");
         core_tokens_post(c, s, b->number, 0);
@@ -190,28 +224,10 @@ void core_tokens_picked(struct agent_core *c, struct core_stage *s, const struct
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct batch_run *run = &b->runs[i];
         struct queue_sequence *q = queue_sequence_find(s->queue, run->sequence);
-        struct core_sequence *own = q ? q->owner : NULL;
-        if (own && own->open.pooling && run->n_logits && rows)
-            embedding_send(c, s, own, run, rows, c->pooled + (size_t)i * s->row_width);
-        else if (own && own->open.all_logits && run->n_logits && rows)
-            logits_send(c, s, own, run, rows);
-        if (rows)
-            rows += (size_t)run->n_logits * s->row_width;
-        if (own && scores && run->n_scored)
-            scores_send(c, own, run, scores);
-        if (scores)
-            scores += (size_t)run->n_scored * run->scored_width;
-        if (own && !own->ended && run->sample) {
-            n += tokens_take(c, s, own, run, run->n_drafts ? b->ids + id : NULL, picked, scores,
-                             room, c->tokens + n, c->told_ids + n_told);
-            n_told += 1 + run->n_drafts;
-        }
-        if (picked)
-            picked += 1 + run->n_drafts;
-        if (scores && run->sample)
-            scores += (size_t)(1 + run->n_drafts) * run->said_width;
-        id += run->n_tokens;
+        if (q)
+            run_tell(c, s, q->owner, run, &r, &at);
+        batch_place_pass(&at, run);
     }
     tokens_send(c, s, ev);
-    core_tokens_post(c, s, b->number, n);
+    core_tokens_post(c, s, b->number, r.n_rows);
 }

@@ -1,8 +1,14 @@
 /* Owns which stage has its device next, and what each executor is given. Which batch of a stage
  * runs next is engine/queue.c's. */
+#include "agent/core_turns.h"
+
 #include <string.h>
 
-#include "agent/core_int.h"
+#include "agent/core_batches.h"
+#include "agent/core_drafts.h"
+#include "agent/core_out.h"
+#include "agent/core_posts.h"
+#include "agent/core_prefill.h"
 #include "common/vector.h"
 
 /* Seconds that a batch should take here; 0: nobody knows. */
@@ -23,7 +29,7 @@ static void run_keep(struct agent_core *c, const struct core_stage *s, struct co
     r->overdue = false;
     r->charged_s = r->expected_s;
     r->reserved = !core_stage_is_last(s) && s->outputs &&
-                  core_rows_bytes(s, s->width_out, r->batch.n_runs, r->batch.n_tokens) >
+                  core_rows_bytes(s, s->row_out, r->batch.n_runs, r->batch.n_tokens) >
                       AGENT_SMALL_OUTPUT_BYTES;
 }
 
@@ -79,7 +85,7 @@ static void run_begin(struct agent_core *c, struct core_stage *s, struct core_ru
 /* While all of its outputs are out, a stage makes only what is small. */
 static void stage_narrow(struct core_stage *s)
 {
-    uint32_t per_token = (uint32_t)core_rows_bytes(s, s->width_out, 1, 1),
+    uint32_t per_token = (uint32_t)core_rows_bytes(s, s->row_out, 1, 1),
              small = AGENT_SMALL_OUTPUT_BYTES / per_token;
     bool blocked = s->outputs && s->outputs_out >= s->outputs && !core_stage_is_last(s);
     queue_narrow(s->queue, blocked ? (small ? small : 1) : UINT32_MAX);

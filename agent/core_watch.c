@@ -1,9 +1,13 @@
 /* Owns the deadlines of what goes on: batches that are away, runs that the executor has, outputs
  * that the next stage does not take, frames that wait for what precedes them. What is overdue fails
  * its sequences with a text that names the stage. */
+#include "agent/core_watch.h"
+
 #include <stdio.h>
 
-#include "agent/core_int.h"
+#include "agent/core_out.h"
+#include "agent/core_sequences.h"
+#include "common/log.h"
 
 static uint64_t time_later(uint64_t a, uint64_t b)
 {

@@ -9,13 +9,11 @@
 
 #include "agent/discover_gpus.h"
 #include "agent/discover_int.h"
+#include "common/cluster.h"
 #include "common/host_limits.h"
 #include "common/json.h"
 
-/* Where the system does not say: loopback between two processes of one box, and an interface
- * without a speed (virtual machines). */
-#define LOOPBACK_BYTES_PER_S 2e9
-#define LOOPBACK_LATENCY_S 3e-5
+/* Where the system does not say: an interface without a speed (virtual machines). */
 #define UNKNOWN_BYTES_PER_S 1.25e8
 /* Between two devices of one agent: a copy in memory, and two threads that wake. */
 #define HANDOVER_BYTES_PER_S 4e9
@@ -44,7 +42,8 @@ static json_t *nic_read(const char *folder, const char *name)
     line_of_file(folder, name, "speed", speed, sizeof speed);
     if (strcmp(name, "lo") == 0)
         return json_pack("{s:s, s:f, s:f, s:b}", "name", name, "bandwidth_bytes_per_s",
-                         LOOPBACK_BYTES_PER_S, "latency_s", LOOPBACK_LATENCY_S, "assumed", 1);
+                         CLUSTER_LOOPBACK_BYTES_PER_S, "latency_s", CLUSTER_LOOPBACK_LATENCY_S,
+                         "assumed", 1);
     double mbit = atof(speed);
     return json_pack("{s:s, s:f, s:f, s:b, s:s}", "name", name, "bandwidth_bytes_per_s",
                      mbit > 0 ? mbit * 125000 : UNKNOWN_BYTES_PER_S, "latency_s", NIC_LATENCY_S,

@@ -15,11 +15,11 @@ enum { PROFILE_TELL_MS = 200, PROFILE_GAP_MS = 100, PROFILE_MOST_WAIT_MS = 10000
 /* Places for orders that wait. What answers an order comes at most as often as the order does; so a
  * close finds room where its open did. */
 static const uint32_t order_places[] = {
-    [ORDER_LOAD] = 128,      [ORDER_UNLOAD] = 128,      [ORDER_OPEN] = 8192,
-    [ORDER_CLOSE] = 1 << 17, [ORDER_RUN] = 8,           [ORDER_PROFILE] = 16,
-    [ORDER_ADOPT] = 2,       [ORDER_OVER] = SLOT_DEPTH, [ORDER_QUIT] = 1,
-    [ORDER_GROW] = 1 << 16,  [ORDER_KV_IMPORT] = 1024,  [ORDER_KV_EXPORT] = 256,
-    [ORDER_SPILL_OUT] = 512, [ORDER_SPILL_BACK] = 4096};
+    [ORDER_LOAD] = 128,      [ORDER_UNLOAD] = 128,    [ORDER_OPEN] = 8192,
+    [ORDER_EXPECT] = 256,    [ORDER_CLOSE] = 1 << 17, [ORDER_RUN] = 8,
+    [ORDER_PROFILE] = 16,    [ORDER_ADOPT] = 2,       [ORDER_OVER] = SLOT_DEPTH,
+    [ORDER_QUIT] = 1,        [ORDER_GROW] = 1 << 16,  [ORDER_KV_IMPORT] = 1024,
+    [ORDER_KV_EXPORT] = 256, [ORDER_SPILL_OUT] = 512, [ORDER_SPILL_BACK] = 4096};
 
 /* ---- profiles ---- */
 
@@ -29,7 +29,7 @@ struct profiling {
 };
 
 /* Now and then: whoever waits reads a line, not a film. */
-static void profile_progress(void *ctx, const struct profiler_progress *p)
+static void profile_progress(void *ctx, const struct message_profile_progress *p)
 {
     struct profiling *own = ctx;
     uint64_t now = env_now_ns(&env_real);
@@ -153,6 +153,10 @@ static void order_do(struct executor *x, struct order *o)
     case ORDER_LOAD: executor_job_add(x, o->u.job); return;
     case ORDER_ADOPT: executor_job_adopt(x, o->u.job); return;
     case ORDER_UNLOAD: executor_slot_unload(x, o->u.sequence.slot); return;
+    case ORDER_EXPECT:
+        executor_direct_expect(x, executor_slot_find(x, o->u.sequence.slot),
+                               o->u.sequence.sequence);
+        return;
     case ORDER_OPEN: executor_sequence_begin(x, o); return;
     case ORDER_GROW: executor_sequence_more(x, &o->u.sequence); return;
     case ORDER_CLOSE: executor_sequence_end(x, &o->u.sequence); return;
@@ -162,24 +166,24 @@ static void order_do(struct executor *x, struct order *o)
     case ORDER_SPILL_OUT: executor_spill_give(x, &o->u.spill); return;
     case ORDER_SPILL_BACK: executor_spill_take(x, &o->u.spill); return;
     case ORDER_PROFILE: order_profile(x, o); return;
-    case ORDER_OVER: return;
+    case ORDER_OVER:
+        executor_waiting_begin(x);
+        if (x->ending) {
+            executor_direct_reap(x);
+            executor_memory_note(x);
+        }
+        return;
     case ORDER_QUIT: return;
     }
 }
 
 /* The next order, or what is done of the batches under way: these are completed first, so that
- * nothing waits behind a batch that is on the device. While there is none (other stages, or the
- * device, have the tokens) samplers look ahead, a fraction of a millisecond at a time. False:
- * nothing came in time. */
+ * nothing waits behind a batch that is on the device. False: nothing came in time. */
 static bool order_next(struct executor *x, struct order *o, int timeout_ms)
 {
     executor_batches_land(x);
     if (!timeout_ms)
         return event_queue_take(&x->orders, o);
-    do {
-        if (event_queue_take(&x->orders, o))
-            return true;
-    } while (executor_look_ahead(x));
     return event_queue_wait(&x->orders, o, timeout_ms);
 }
 
@@ -235,6 +239,7 @@ static bool refusal_of(const struct order *o, struct executor_report *r)
         break;
     case ORDER_SPILL_OUT:
     case ORDER_UNLOAD:
+    case ORDER_EXPECT:
     case ORDER_GROW:
     case ORDER_CLOSE:
     case ORDER_ADOPT:
@@ -287,6 +292,7 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
             rc = err_set(e, HP_ENOMEM, "no memory for the executor");
         x->config.device.cores = x->cores;
     }
+    rc = rc < 0 ? rc : look_ahead_create(&x->ahead, e);
     rc = rc < 0 ? rc : device_open(&x->config.device, &x->device, e);
     if (rc == 0) {
         executor_memory_note(x);
@@ -304,11 +310,8 @@ int executor_create(const struct executor_config *c, struct executor **out, stru
     return rc;
 }
 
-void executor_destroy(struct executor **px)
+void executor_stop(struct executor *x)
 {
-    struct executor *x = *px;
-    if (!x)
-        return;
     if (x->started) {
         struct order quit = {.kind = ORDER_QUIT};
         atomic_store(&x->quitting, true);
@@ -331,6 +334,22 @@ void executor_destroy(struct executor **px)
         x->jobs = j->next;
         executor_job_free(j);
     }
+    x->started = x->loader_started = false;
+}
+
+void executor_destroy(struct executor **px)
+{
+    struct executor *x = *px;
+    *px = NULL;
+    if (!x)
+        return;
+    executor_stop(x);
+    if (!executor_direct_reap(x)) {
+        log_warn("agent", "device_memory_kept",
+                 "text=\"the data channel has not given back memory of %s: the device stays open\"",
+                 executor_describe(x));
+        return;
+    }
     if (x->device)
         device_close(&x->device); /* and nobody says any more that a batch is over */
     event_queue_fini(&x->loader_box);
@@ -338,9 +357,10 @@ void executor_destroy(struct executor **px)
     pthread_mutex_destroy(&x->fill_lock);
     free(x->slots);
     executor_results_free(x);
+    look_ahead_destroy(&x->ahead);
+    free(x->waiting);
     free(x->cores);
     free(x);
-    *px = NULL;
 }
 
 const char *executor_describe(const struct executor *x)
@@ -384,6 +404,15 @@ void executor_unload(struct executor *x, uint64_t slot)
     o.u.sequence.slot = slot;
     executor_fill_stop(x, slot);
     order_put(x, &o);
+}
+
+void executor_expect(struct executor *x, uint64_t slot, uint64_t session)
+{
+    struct order o = {.kind = ORDER_EXPECT};
+    o.u.sequence.slot = slot;
+    o.u.sequence.sequence = session;
+    if (x->config.direct)
+        order_put(x, &o);
 }
 
 void executor_sequence_open(struct executor *x, const struct executor_opening *opening)

@@ -20,7 +20,7 @@
 #include "transport/data.h"
 
 struct executor;
-struct profiler_progress;
+struct message_profile_progress;
 struct spill_found;
 struct spill_store;
 
@@ -48,13 +48,15 @@ struct executor_report {
     const struct err *error;
     uint64_t done_bytes, total_bytes;
     bool warming;
-    uint32_t width_in, width_out, vocabulary; /* LOADED, a stage: elements of a token that come in
-                                                 from the stage before, and go to the next one */
-    uint32_t row_width;                       /* LOADED, a stage: of what the head gives */
-    uint32_t outputs;                         /* LOADED: large outputs that may be out at once */
-    struct kv_shape kv;                       /* LOADED, 0: of a stage */
-    uint32_t awaited;      /* OPENED, KV_IMPORTED: keys and values that have not come */
-    struct kv_range range; /* KV_EXPORTED: failed */
+    struct frame_row row_in, row_out; /* LOADED, a stage: of a token, that come in from the stage
+                                         before, and go to the next one */
+    uint32_t vocabulary, row_width;   /* LOADED, a stage; the second: of what the head gives */
+    uint32_t outputs;                 /* LOADED: large outputs that may be out at once */
+    struct kv_shape kv;               /* LOADED, 0: of a stage */
+    struct profile_part hop; /* LOADED, 0: what a paced stage hands on, of which layer of the
+                                profile */
+    uint32_t awaited;        /* OPENED, KV_IMPORTED: keys and values that have not come */
+    struct kv_range range;   /* KV_EXPORTED: failed */
     double seconds;
     uint64_t start_ns, end_ns,
         due_ns;  /* RAN: as the clock says; when a paced device would have been done (else 0) */
@@ -64,7 +66,7 @@ struct executor_report {
     const struct score *scores; /* RAN: of each run n_scored rows of scored_width, then, where it
                                    was sampled, of said_width for each place of `picked` */
     const char *tables;         /* PROFILED: JSON */
-    const struct profiler_progress *profiling; /* PROFILING */
+    const struct message_profile_progress *profiling; /* PROFILING */
 };
 
 struct executor_config {
@@ -74,13 +76,18 @@ struct executor_config {
         *paced; /* the device that this one stands for, outlives the executor; NULL: none */
     struct spill_store *spills; /* outlives the executor; NULL: nothing is spilled */
     bool serves_early;          /* stages are loaded before their weights are there */
+    bool direct; /* rows go and come by the device's memory, which `data` takes (data_takes) */
     void (*report)(void *ctx, const struct executor_report *r);
     void *ctx;
 };
 
 /* HP_EDEVICE when there is no such device. */
 int executor_create(const struct executor_config *c, struct executor **out, struct err *e);
-/* Ends what runs, frees stages and samplers. */
+/* Ends what runs, frees stages and samplers; the device stays, since `data` may have some of its
+ * memory still. */
+void executor_stop(struct executor *x);
+/* Stops it, and closes the device. With `direct` after data_close: memory that it has not given
+ * back even then is not freed, nor is the device. */
 void executor_destroy(struct executor **x);
 
 /* What computes, and bytes still free on it (UINT64_MAX without a limit), as of the last load or
@@ -114,8 +121,13 @@ struct executor_load {
 };
 /* Orders, from any one thread, done in their order. What cannot be ordered is reported as failed at
  * once. */
+
+/* Makes a stage (or a graph of fixed shape) in a slot that has none; LOADED says how it goes. */
 void executor_load(struct executor *x, const struct executor_load *l);
+/* Frees what is in the slot, or is being made there, and all its sequences; not reported. */
 void executor_unload(struct executor *x, uint64_t slot);
+/* Frames for the slot come with this session from now on. Not reported. */
+void executor_expect(struct executor *x, uint64_t slot, uint64_t session);
 struct executor_opening {
     uint64_t slot, ticket, sequence;
     uint32_t kv_tokens; /* that it may become */
@@ -125,6 +137,7 @@ struct executor_opening {
     uint64_t share;
     struct sampler *sampler; /* taken; NULL: none */
 };
+/* Reserves pages for a sequence; OPENED says whether, and how much it awaits. */
 void executor_sequence_open(struct executor *x, const struct executor_opening *o);
 /* Pages for so many tokens are reserved for it from now on; not reported: what does not fit shows
  * when a batch runs. */
@@ -147,6 +160,7 @@ struct executor_run {
     struct frame_header header;
     bool reserved; /* the output is one of the stage's own */
 };
+/* A batch through what is in the slot, or inputs through a graph; RAN says what came of it. */
 void executor_run(struct executor *x, const struct executor_run *r);
 /* A piece of a sequence's keys and values: comes in a frame, or goes in one. */
 struct executor_kv {
@@ -159,7 +173,9 @@ struct executor_kv {
     struct outlet *outlet;
     struct frame_header header;
 };
+/* Into a sequence that awaits it; KV_IMPORTED says what it awaits still. */
 void executor_kv_import(struct executor *x, const struct executor_kv *k);
+/* Out of a sequence, once what was ordered before has run; KV_EXPORTED only where it failed. */
 void executor_kv_export(struct executor *x, const struct executor_kv *k);
 
 /* The keys and values of a chain's pages to the store of what is spilled, or back from there into a

@@ -6,8 +6,16 @@
 
 #include "agent/executor_int.h"
 #include "common/env.h"
+#include "common/vector.h"
 
 /* ---- rows that come and go ---- */
+
+/* As it crosses. */
+static size_t value_bytes(const struct held_slot *h, const struct graph_value *v, uint64_t tokens)
+{
+    return dtype_bytes(graph_value_border(v, executor_wire_dtype(h->wire)),
+                       tokens * graph_value_width(v));
+}
 
 /* Rows of runs that were dropped are closed up, in place, value by value. */
 static const void *input_rows(const struct held_slot *h, const struct batch *b)
@@ -19,8 +27,7 @@ static const void *input_rows(const struct held_slot *h, const struct batch *b)
     if (b->n_tokens == b->input_tokens)
         return rows;
     for (int v = 0; v < before->n_outputs; v++) {
-        size_t row_bytes =
-            frame_dtype_bytes(h->wire, graph_value_width(&h->graph->values[before->outputs[v]]));
+        size_t row_bytes = value_bytes(h, &h->graph->values[before->outputs[v]], 1);
         for (uint32_t i = 0; i < b->n_runs; i++) {
             size_t bytes = b->runs[i].n_tokens * row_bytes;
             memmove(to, from + b->runs[i].row * row_bytes, bytes);
@@ -31,17 +38,51 @@ static const void *input_rows(const struct held_slot *h, const struct batch *b)
     return rows;
 }
 
+/* Numbers of experts, and their weights. */
+static int exact_check(const struct graph_value *v, const uint8_t *rows, size_t n, struct err *e)
+{
+    const float beyond = 1 << 24; /* where float32 has every whole number */
+    float number;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&number, rows + i * sizeof number, sizeof number);
+        if (!(number > -beyond && number < beyond))
+            return err_set(e, HP_EPROTO, "%.80s came with %g, which is out of range", v->name,
+                           (double)number);
+    }
+    return 0;
+}
+
+/* Blocks of the values before it are counted, too. */
+static int blocks_check(const uint8_t *rows, size_t n, int64_t *blocks, struct err *e)
+{
+    long long bad = dtype_bad_block(DTYPE_Q8_WIRE, rows, n), before = *blocks;
+    *blocks += (int64_t)(n / FRAME_Q8_ELEMENTS);
+    return bad < 0 ? 0
+                   : err_set(e, HP_EPROTO,
+                             "block %lld of the rows that came has a scale that is no number",
+                             before + bad);
+}
+
 /* What a peer sends is looked at before it is computed with. */
 static int input_check(const struct held_slot *h, const struct batch *b, const void *rows,
                        struct err *e)
 {
-    if (h->first || h->wire != FRAME_Q8)
+    const uint8_t *at = rows;
+    int64_t blocks = 0;
+    int rc = 0;
+    if (h->first)
         return 0;
-    int64_t bad = dtype_bad_block(DTYPE_Q8_WIRE, rows, (size_t)b->n_tokens * h->width_in);
-    return bad < 0 ? 0
-                   : err_set(e, HP_EPROTO,
-                             "block %lld of the rows that came has a scale that is no number",
-                             (long long)bad);
+    const struct graph_layer *before = &h->graph->layers[h->first_layer - 1];
+    for (int i = 0; rc == 0 && i < before->n_outputs; i++) {
+        const struct graph_value *v = &h->graph->values[before->outputs[i]];
+        size_t n = b->n_tokens * graph_value_width(v);
+        if (v->exact)
+            rc = exact_check(v, at, n, e);
+        else if (h->wire == FRAME_Q8)
+            rc = blocks_check(at, n, &blocks, e);
+        at += value_bytes(h, v, b->n_tokens);
+    }
+    return rc;
 }
 
 static uint8_t *output_rows(const struct batch *b, const struct data_buffer *output)
@@ -56,14 +97,48 @@ static int output_get(struct executor *x, struct flight *f, struct err *e)
     const struct held_slot *h = f->slot;
     const struct batch *b = f->run.batch;
     size_t table = (size_t)b->n_runs * FRAME_RUN_BYTES,
-           bytes = table + frame_dtype_bytes(h->wire, (uint64_t)b->n_tokens * h->width_out);
-    f->output = f->run.reserved && h->reserve ? data_reserve_get(h->reserve, bytes)
-                                              : data_buffer_get(x->config.data, bytes);
+           bytes = table + frame_rows_bytes(h->wire, h->row_out, b->n_tokens);
+    f->output = executor_direct_output(f, table, bytes);
+    if (!f->output)
+        f->output = f->run.reserved && h->reserve ? data_reserve_get(h->reserve, bytes)
+                                                  : data_buffer_get(x->config.data, bytes);
     if (!f->output)
         return err_set(e, HP_EBUSY, "no buffer for the %zu bytes that this stage hands on", bytes);
     f->output->size = bytes;
     frame_runs_encode(b->runs, (int)b->n_runs, f->output->bytes);
     return 0;
+}
+
+/* Rows that are in the device's memory already: where those of each run are, if some were dropped.
+ */
+static int device_rows_find(struct flight *f, struct err *e)
+{
+    const struct batch *b = f->run.batch;
+    const struct data_buffer *input = b->input;
+    if (!f->slot->direct)
+        return err_set(e, HP_EBUG, "rows came into the memory of another device");
+    f->from = executor_direct_rows(input, b->input_tokens);
+    if (b->n_tokens == b->input_tokens)
+        return 0;
+    if (!vector_reserve(f->first_rows, f->first_room, b->n_runs))
+        return err_no_memory(e, "the places of %u runs", b->n_runs);
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        f->first_rows[i] = b->runs[i].row;
+    f->from.first_rows = f->first_rows;
+    return 0;
+}
+
+/* What the batch computes with, on the host; NULL: it is on the device. */
+static int input_find(struct flight *f, const void **out, struct err *e)
+{
+    const struct batch *b = f->run.batch;
+    const struct held_slot *h = f->slot;
+    f->from = f->to = (struct forward_device_rows){0};
+    *out = NULL;
+    if (!h->first && ((const struct data_buffer *)b->input)->device)
+        return device_rows_find(f, e);
+    *out = h->first ? (const void *)b->ids : input_rows(h, b);
+    return input_check(h, b, *out, e);
 }
 
 /* ---- onto the device ---- */
@@ -77,8 +152,8 @@ static int stage_batch_make(struct executor *x, struct flight *f, struct slot_ba
         return err_set(e, HP_EBUG, "a batch came without its input");
     if (!h->last && !f->run.outlet)
         return err_set(e, HP_ELINK, "there is no link to the next stage");
-    const void *input = h->first ? (const void *)b->ids : input_rows(h, b);
-    int rc = input_check(h, b, input, e);
+    const void *input;
+    int rc = input_find(f, &input, e);
     rc = rc < 0 ? rc : h->last ? executor_logits_take(x, f, e) : output_get(x, f, e);
     const struct forward_scoring *scoring = NULL;
     if (rc == 0 && h->last)
@@ -88,9 +163,13 @@ static int stage_batch_make(struct executor *x, struct flight *f, struct slot_ba
         rc = executor_sampling_take(x, f, &sampling, e);
     if (rc < 0)
         return rc;
+    if (f->output && f->output->device)
+        f->to = executor_direct_rows(f->output, b->n_tokens);
     *out = (struct slot_batch){.runs = b->runs,
                                .n_runs = (int)b->n_runs,
                                .input = input,
+                               .from = &f->from,
+                               .to = &f->to,
                                .scoring = scoring,
                                .sampling = sampling,
                                .output =
@@ -114,10 +193,9 @@ static int flight_submit(struct executor *x, struct flight *f, struct err *e)
 static void flight_over(void *ctx)
 {
     struct flight *f = ctx;
-    struct order look = {.kind = ORDER_OVER};
     struct executor *x = f->x;
     atomic_store(&f->over, true);
-    event_queue_put_as(&x->orders, ORDER_OVER, &look); /* without a place one is there already */
+    executor_look(x);
 }
 
 static void flight_complete(struct executor *x, struct flight *f);
@@ -157,8 +235,9 @@ void executor_batch_submit(struct executor *x, const struct executor_run *r)
 static uint64_t paced_wait(struct executor *x, const struct flight *f, uint64_t *from_ns)
 {
     const struct held_slot *h = f->slot;
-    double seconds = paced_batch_seconds(x->config.paced, h->first_layer, h->end_layer,
-                                         h->stands_for, f->run.batch->runs, f->run.batch->n_runs);
+    double seconds =
+        paced_batch_seconds(x->config.paced, executor_paced_layers(h), h->first_layer, h->end_layer,
+                            h->stands_for, f->run.batch->runs, f->run.batch->n_runs);
     uint64_t begin = paced_queue_begin(&x->queue, f->run.ready_ns, *from_ns),
              due = paced_queue_take(&x->queue, f->run.ready_ns, *from_ns, seconds);
     *from_ns = begin;

@@ -1,6 +1,8 @@
 /* What the files of the executor share, and nobody else includes, from bottom to top:
  *
- *     executor_slots.c       what the device holds, and the loader's thread
+ *     executor_direct.c      memory of the device that frames go and come by
+ *     executor_slots.c       what the device holds
+ *     executor_loads.c       what comes there, and the loader's thread
  *     executor_results.c     tokens and logits of a batch
  *     executor_batches.c     batches under way, two deep
  *     executor_sequences.c   sequences and samplers
@@ -16,6 +18,7 @@
 
 #include "agent/engine/forward.h"
 #include "agent/engine/grammar_shelf.h"
+#include "agent/engine/look_ahead.h"
 #include "agent/engine/slot.h"
 #include "agent/event_queue.h"
 #include "agent/executor.h"
@@ -24,6 +27,7 @@
 enum order_kind {
     ORDER_LOAD,
     ORDER_UNLOAD,
+    ORDER_EXPECT,
     ORDER_OPEN,
     ORDER_GROW,
     ORDER_CLOSE,
@@ -34,7 +38,7 @@ enum order_kind {
     ORDER_SPILL_BACK,
     ORDER_PROFILE,
     ORDER_ADOPT,
-    ORDER_OVER, /* a batch under way is done: the thread has a look */
+    ORDER_OVER, /* a batch under way, or a vocabulary's tree, is done: the thread has a look */
     ORDER_QUIT
 };
 
@@ -45,7 +49,8 @@ struct order {
     union {
         struct load_job *job; /* LOAD, ADOPT */
         struct executor_run run;
-        struct executor_opening sequence; /* UNLOAD, GROW, CLOSE: slot and sequence of it */
+        struct executor_opening sequence; /* UNLOAD, GROW, CLOSE: slot and sequence of it; EXPECT:
+                                             the session as the sequence */
         struct executor_kv kv;
         struct executor_spill spill;
         struct executor_profile profile;
@@ -64,15 +69,19 @@ struct held_slot {
     struct model *model; /* NULL: of a graph that came without a file */
     struct slot *held;
     int first_layer, end_layer;
-    double stands_for, paced_bytes; /* paced alone */
+    /* paced alone */
+    double stands_for, paced_bytes;
+    struct profile paced_layers; /* of a model in parts; without layers: the profile's own */
+    struct profile_part hop;     /* what goes on, of which layer of the profile */
     /* a stage's */
     bool first, last;
     const struct graph *graph;
-    uint32_t width_in, width_out; /* elements of a token that cross the borders; 0: none does */
+    struct frame_row row_in, row_out; /* of a token, that cross the borders; 0: none does */
     uint32_t vocabulary, outputs;
     uint32_t row_width; /* of what the head gives: logits, or an encoder's row */
     enum frame_dtype wire;
     struct data_reserve *reserve; /* of outputs; NULL on the last stage */
+    struct direct_rooms *direct;  /* NULL: rows go and come by the host */
     uint64_t sampled_bytes;       /* promised to rows that are sampled from, on the last stage */
     uint64_t receiving_bytes;     /* promised to frames on their way here */
     uint64_t reserve_bytes;
@@ -110,8 +119,11 @@ struct flight {
     size_t score_capacity;
     struct logit_rows scored; /* rows that are scored, a few at a time */
     struct forward_scoring scoring;
-    struct sample_ask *asks; /* of each row of logits, for the device; [row_room] */
-    uint32_t *row_picked;    /* and what it has picked */
+    uint32_t *first_rows; /* of each run, in an input in the device's memory; [first_room] */
+    size_t first_room;
+    struct forward_device_rows from, to; /* of these */
+    struct sample_ask *asks;             /* of each row of logits, for the device; [row_room] */
+    uint32_t *row_picked;                /* and what it has picked */
     size_t row_room;
     bool sampling; /* the device picks some of the batch's tokens */
     struct forward_sampling device_picks;
@@ -134,7 +146,9 @@ struct executor {
     struct logit_rows sampled[SLOT_DEPTH]; /* rows that are only sampled from */
     struct pick *picks;
     size_t pick_capacity;
-    bool looks_ahead; /* a sampler with a grammar came, or has picked, since all were looked at */
+    struct look_ahead *ahead; /* finds what samplers with grammars need, between their picks */
+    struct order *waiting;    /* openings for whose grammars the vocabulary's tree is being made */
+    size_t n_waiting, waiting_room;
     struct scored_row *scored; /* those that are there */
     size_t scored_capacity;
     struct paced_queue queue; /* of the device that this one stands for */
@@ -149,6 +163,7 @@ struct executor {
     atomic_bool fill_stop;         /* nobody wants it any more, whatever waits for its weights */
     atomic_ullong outputs_bytes;   /* of all reserves */
     atomic_ullong logits_bytes;    /* of rows that are kept for the next batch */
+    struct direct_rooms *ending;   /* of slots that are gone; see executor_direct_reap */
     bool quit_came;                /* while a profile was being made */
 };
 
@@ -165,20 +180,50 @@ struct load_job {
     struct err error;
 };
 
+/* On any thread: the executor's has a look (ORDER_OVER). `ctx` is the executor. */
+static inline void executor_look(void *ctx)
+{
+    struct executor *x = ctx;
+    struct order look = {.kind = ORDER_OVER};
+    event_queue_put_as(&x->orders, ORDER_OVER, &look); /* without a place one is there already */
+}
+
+/* ---- executor_direct.c; on the executor's thread where nothing else is said */
+
+/* Memory of the device for a stage's large frames, of what is free beside its weights; where there
+ * is none they go by the host. On the loader's thread. */
+void executor_direct_open(struct executor *x, struct held_slot *h, const struct executor_load *l);
+/* The slot goes: what the data channel has of its memory is freed once that is back. */
+void executor_direct_close(struct executor *x, struct held_slot *h);
+/* Frames for the slot (NULL: nothing) come with this session. */
+void executor_direct_expect(struct executor *x, const struct held_slot *h, uint64_t session);
+/* Frees what is back. False: some is not. */
+bool executor_direct_reap(struct executor *x);
+/* A buffer for a batch's frame from the device's memory; NULL: it goes by the host. */
+struct data_buffer *executor_direct_output(const struct flight *f, size_t head, size_t bytes);
+/* Rows behind a buffer's head. */
+struct forward_device_rows executor_direct_rows(const struct data_buffer *b, uint64_t rows);
+
 /* ---- executor_slots.c; on the executor's thread where nothing else is said */
 
 /* On any thread. */
 void executor_tell(struct executor *x, const struct executor_report *r);
 /* What is free is read anew. */
 void executor_memory_note(struct executor *x);
+/* What times a paced stage (paced_divide); NULL: the profile's own. */
+const struct profile *executor_paced_layers(const struct held_slot *h);
 
 /* NULL when there is no such slot. */
 struct held_slot *executor_slot_find(struct executor *x, uint64_t slot);
+/* Openings of a slot that wait, of one sequence or (0) of all, are forgotten. False: there was
+ * none. */
+bool executor_waiting_drop(struct executor *x, uint64_t slot, uint64_t sequence);
 /* What a slot owns, and itself. NULL is nothing. */
 void executor_slot_free(struct executor *x, struct held_slot *h);
-/* What is in this slot goes, whether it is loaded, being loaded, or waits for that. No batch of it
- * is under way. */
-void executor_slot_unload(struct executor *x, uint64_t slot);
+/* What this slot holds goes, if anything. No batch of it is under way. */
+void executor_slot_drop(struct executor *x, uint64_t slot);
+
+/* ---- executor_loads.c; on the executor's thread where nothing else is said */
 
 /* A copy of the order; NULL when memory ran out. */
 struct load_job *executor_job_make(struct executor *x, const struct executor_load *l);
@@ -187,6 +232,11 @@ void executor_job_add(struct executor *x, struct load_job *j);
 /* What the loader made is held from now on, unless nobody wants it any more; the job has ended. */
 void executor_job_adopt(struct executor *x, struct load_job *j);
 void executor_job_free(struct load_job *j);
+/* What is in this slot goes, whether it is loaded, being loaded, or waits for that. No batch of it
+ * is under way. */
+void executor_slot_unload(struct executor *x, uint64_t slot);
+/* As what rows cross, as the model has it. */
+enum dtype executor_wire_dtype(enum frame_dtype wire);
 
 /* A batch that waits for weights holds up the executor's thread, so that no order ends the loading:
  * this does, of that slot, or of any where the executor ends. On any thread. */
@@ -196,8 +246,6 @@ void *executor_loader_thread(void *ctx);
 
 /* ---- executor_results.c; on the executor's thread */
 
-/* Has one sampler find what its next pick needs; false: all have it. */
-bool executor_look_ahead(struct executor *x);
 /* NULL when the sequence has none. */
 struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence);
 /* Room for the rows of logits that the last stage gives. HP_ENOMEM beyond the agent's limit. */
@@ -226,8 +274,10 @@ void executor_batches_settle(struct executor *x);
 
 /* ---- executor_sequences.c; on the executor's thread */
 
-/* Reports how it went. */
+/* Reports how it went; later where the opening waits for its grammar's vocabulary. */
 void executor_sequence_begin(struct executor *x, const struct order *o);
+/* Sequences whose opening waits for nothing any more begin. */
+void executor_waiting_begin(struct executor *x);
 /* Of these only slot and sequence count, and `length`: so many of its tokens are kept. */
 void executor_sequence_more(struct executor *x, const struct executor_opening *o);
 void executor_sequence_end(struct executor *x, const struct executor_opening *o);

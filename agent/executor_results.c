@@ -27,16 +27,6 @@ struct own_sampler *executor_sampler_find(struct held_slot *h, uint64_t sequence
     return NULL;
 }
 
-bool executor_look_ahead(struct executor *x)
-{
-    for (size_t i = 0; i < x->n_slots && x->looks_ahead; i++)
-        for (size_t k = 0; x->slots[i]->grammars && k < x->slots[i]->n_samplers; k++)
-            if (sampler_look_ahead(x->slots[i]->samplers[k].sampler))
-                return true;
-    x->looks_ahead = false;
-    return false;
-}
-
 /* ---- rows of logits ---- */
 
 /* Rows that the core tells to somebody are kept until it has; the others only until they are
@@ -92,12 +82,6 @@ struct scored_row {
     struct score *out;
 };
 
-static size_t run_scores(const struct batch_run *run)
-{
-    size_t said = run->sample ? (size_t)(1 + run->n_drafts) * run->said_width : 0;
-    return (size_t)run->n_scored * run->scored_width + said;
-}
-
 static void score_part(void *ctx, uint32_t part)
 {
     const struct scored_row *r = (const struct scored_row *)ctx + part;
@@ -110,10 +94,11 @@ static void scored_see(void *ctx, uint32_t first, uint32_t n, const float *rows)
     const struct flight *f = ctx;
     struct executor *x = f->x;
     const struct batch *b = f->run.batch;
-    struct score *out = f->scores;
+    struct batch_place place = {0};
     uint32_t at = 0, taken = 0; /* at: of all that are scored, where the run begins */
     for (uint32_t i = 0; i < b->n_runs && taken < n; i++) {
         const struct batch_run *run = &b->runs[i];
+        struct score *out = f->scores + place.score;
         for (; taken < n && first + taken < at + run->n_scored; taken++) {
             uint32_t k = first + taken;
             x->scored[taken] =
@@ -124,7 +109,7 @@ static void scored_see(void *ctx, uint32_t first, uint32_t n, const float *rows)
                                     .out = out + (size_t)(k - at) * run->scored_width};
         }
         at += run->n_scored;
-        out += run_scores(run);
+        batch_place_pass(&place, run);
     }
     x->device->backend->host_spread(x->device, taken, score_part, x->scored);
 }
@@ -143,17 +128,17 @@ int executor_scoring_take(struct executor *x, struct flight *f, const struct for
                           struct err *e)
 {
     const struct batch *b = f->run.batch;
-    size_t n_scores = 0;
+    struct batch_place end = {0};
     uint32_t n_scored = 0;
     for (uint32_t i = 0; i < b->n_runs; i++) {
-        n_scores += run_scores(&b->runs[i]);
+        batch_place_pass(&end, &b->runs[i]);
         n_scored += b->runs[i].n_scored;
     }
     *out = NULL;
     if (n_scored && !b->targets)
         return err_set(e, HP_EBUG, "a batch came without the tokens that are to be scored");
-    if ((n_scores &&
-         !room_reserve((void **)&f->scores, &f->score_capacity, n_scores, sizeof *f->scores)) ||
+    if ((end.score &&
+         !room_reserve((void **)&f->scores, &f->score_capacity, end.score, sizeof *f->scores)) ||
         (n_scored && !scored_rows_take(x, f, n_scored)))
         return err_set(e, HP_ENOMEM,
                        "no memory for the scores of %u tokens within this agent's limit", n_scored);
@@ -260,51 +245,62 @@ static void pick_part(void *ctx, uint32_t part)
     }
 }
 
+/* What the next picks need, besides logits, is found while these are computed. */
+static void picks_look_ahead(struct executor *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        look_ahead_add(x->ahead, x->picks[i].sampler);
+}
+
+/* What is to be picked for a run that stands there. HP_EBUG: it has no sampler. */
+static int pick_fill(const struct flight *f, const struct batch_run *run,
+                     const struct batch_place *at, struct pick *out, struct err *e)
+{
+    const struct own_sampler *s = executor_sampler_find(f->slot, run->sequence);
+    size_t width = f->slot->row_width;
+    uint32_t end = at->row + run->n_logits;
+    bool found = f->sampling && run->n_drafts == 0;
+    if (!s)
+        return err_set(e, HP_EBUG, "sequence %llu has no sampler",
+                       (unsigned long long)run->sequence);
+    *out = (struct pick){.sampler = s->sampler,
+                         .row = f->logits->rows + (size_t)(end - 1 - run->n_drafts) * width,
+                         .width = width,
+                         .found = found ? f->row_picked[end - 1] : SAMPLE_IN_DOUBT,
+                         .tokens = f->picked + at->pick,
+                         .drafts = run->n_drafts ? f->run.batch->ids + at->token + 1 : NULL,
+                         .n_drafts = run->n_drafts,
+                         .scores = f->scores ? f->scores + at->score + batch_run_prompt_scores(run)
+                                             : NULL,
+                         .said_width = run->said_width};
+    return 0;
+}
+
 /* Sequences are sampled side by side. */
 int executor_tokens_pick(struct executor *x, struct flight *f, struct err *e)
 {
     const struct batch *b = f->run.batch;
-    const float *rows = f->logits->rows;
-    struct score *scores = f->scores;
-    uint32_t n = 0, id = 0, places = b->n_runs, place = 0, n_rows = 0;
+    struct batch_place at = {0};
+    uint32_t n = 0, places = b->n_runs;
+    int rc = 0;
     for (uint32_t i = 0; i < b->n_runs; i++)
         places += b->runs[i].n_drafts;
     if (!room_reserve((void **)&x->picks, &x->pick_capacity, b->n_runs, sizeof *x->picks) ||
         !room_reserve((void **)&f->picked, &f->picked_capacity, places, sizeof *f->picked))
         return err_set(e, HP_ENOMEM, "no memory to sample %u sequences", b->n_runs);
-    for (uint32_t i = 0; i < b->n_runs; i++) {
-        const struct batch_run *run = &b->runs[i];
-        uint32_t *tokens = f->picked + place;
-        const uint32_t *drafts = run->n_drafts ? b->ids + id + 1 : NULL;
-        rows += (size_t)run->n_logits * f->slot->row_width;
-        n_rows += run->n_logits;
-        place += 1 + run->n_drafts;
-        id += run->n_tokens;
-        struct score *said = scores ? scores + (size_t)run->n_scored * run->scored_width : NULL;
-        scores = scores ? scores + run_scores(run) : NULL;
-        if (!run->sample)
-            continue;
-        struct own_sampler *s = executor_sampler_find(f->slot, run->sequence);
-        if (!s)
-            return err_set(e, HP_EBUG, "sequence %llu has no sampler",
-                           (unsigned long long)run->sequence);
-        x->picks[n++] =
-            (struct pick){.sampler = s->sampler,
-                          .row = rows - (size_t)(1 + run->n_drafts) * f->slot->row_width,
-                          .width = f->slot->row_width,
-                          .found = f->sampling && run->n_drafts == 0 ? f->row_picked[n_rows - 1]
-                                                                     : SAMPLE_IN_DOUBT,
-                          .tokens = tokens,
-                          .drafts = drafts,
-                          .n_drafts = run->n_drafts,
-                          .scores = said,
-                          .said_width = run->said_width};
+    for (uint32_t i = 0; rc == 0 && i < b->n_runs; i++) {
+        if (b->runs[i].sample)
+            rc = pick_fill(f, &b->runs[i], &at, &x->picks[n++], e);
+        batch_place_pass(&at, &b->runs[i]);
     }
-    x->looks_ahead = x->looks_ahead || (n && f->slot->grammars);
+    if (rc < 0)
+        return rc;
+    look_ahead_stop(x->ahead);
     if (n == 1)
         pick_part(x->picks, 0);
     else if (n)
         x->device->backend->host_spread(x->device, n, pick_part, x->picks);
+    picks_look_ahead(x, n);
     return 0;
 }
 
@@ -316,6 +312,7 @@ void executor_results_free(struct executor *x)
         free(x->flights[i].scores);
         free(x->flights[i].scored.rows);
         free(x->flights[i].asks);
+        free(x->flights[i].first_rows);
         free(x->flights[i].row_picked);
         free(x->sampled[i].rows);
     }

@@ -14,17 +14,27 @@ static int sampler_keep(struct held_slot *h, uint64_t sequence, struct sampler *
                : err_set(e, HP_ENOMEM, "no memory for a sampler");
 }
 
-/* Only what its grammar allows is picked, where it has one. */
+/* Only what its grammar allows is picked, where it has one; and it knows how tokens read, where its
+ * steps compare them. */
 static int sampler_bind(struct held_slot *h, struct sampler *sampler, struct err *e)
 {
     struct pack_span grammar = sampler_grammar(sampler);
     struct automaton *a = NULL;
-    if (!grammar.size)
+    const struct token_tree *texts = NULL;
+    int rc = 0;
+    if (!grammar.size && !sampler_needs_texts(sampler))
         return 0;
     if (!h->grammars)
-        h->grammars = grammar_shelf_create(h->model ? model_path(h->model) : NULL, h->vocabulary);
-    int rc = h->grammars ? grammar_shelf_find(h->grammars, grammar, &a, e)
-                         : err_no_memory(e, "grammars");
+        h->grammars =
+            grammar_shelf_create(h->model ? model_path(h->model) : NULL, h->vocabulary, NULL, NULL);
+    if (!h->grammars)
+        return err_no_memory(e, "grammars");
+    if (sampler_needs_texts(sampler))
+        rc = grammar_shelf_tree(h->grammars, &texts, e);
+    sampler_texts_use(sampler, texts);
+    if (rc < 0 || !grammar.size)
+        return rc;
+    rc = grammar_shelf_find(h->grammars, grammar, &a, e);
     return rc < 0 ? rc : sampler_constrain(sampler, a, e);
 }
 
@@ -41,11 +51,24 @@ static int sequence_open(struct slot *s, const struct executor_opening *o, struc
     return rc;
 }
 
+/* What begins with nothing and needs the vocabulary's tree may wait for it: so does no other
+ * sequence. */
+static bool opening_waits(struct executor *x, const struct held_slot *h, const struct order *o)
+{
+    const struct executor_opening *s = &o->u.sequence;
+    return h && h->grammars && s->sampler && !s->length &&
+           (sampler_grammar(s->sampler).size || sampler_needs_texts(s->sampler)) &&
+           !grammar_shelf_ready(h->grammars) &&
+           vector_push(x->waiting, x->n_waiting, x->waiting_room, *o);
+}
+
 void executor_sequence_begin(struct executor *x, const struct order *o)
 {
     struct held_slot *h = executor_slot_find(x, o->u.sequence.slot);
     struct sampler *sampler = o->u.sequence.sampler;
     struct err e = {0};
+    if (opening_waits(x, h, o))
+        return;
     int rc = h ? 0 : err_set(&e, HP_ENOENT, "the stage is not loaded");
     if (rc == 0 && sampler)
         rc = sampler_bind(h, sampler, &e);
@@ -53,8 +76,9 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
         rc = sequence_open(h->held, &o->u.sequence, &e);
     if (rc == 0 && sampler) {
         rc = sampler_keep(h, o->u.sequence.sequence, sampler, &e);
-        x->looks_ahead = x->looks_ahead || (rc == 0 && h->grammars);
-        if (rc < 0)
+        if (rc == 0)
+            look_ahead_add(x->ahead, sampler);
+        else
             h->held->table->state_close(h->held, o->u.sequence.sequence);
     }
     if (rc < 0)
@@ -71,6 +95,15 @@ void executor_sequence_begin(struct executor *x, const struct order *o)
             .error = &e});
 }
 
+void executor_waiting_begin(struct executor *x)
+{
+    for (size_t n = x->n_waiting; n > 0; n--) { /* those that still wait go behind the others */
+        struct order o = x->waiting[0];
+        vector_remove(x->waiting, x->n_waiting, 0);
+        executor_sequence_begin(x, &o);
+    }
+}
+
 void executor_sequence_more(struct executor *x, const struct executor_opening *o)
 {
     struct held_slot *h = executor_slot_find(x, o->slot);
@@ -83,7 +116,7 @@ void executor_sequence_more(struct executor *x, const struct executor_opening *o
 void executor_sequence_end(struct executor *x, const struct executor_opening *o)
 {
     struct held_slot *h = executor_slot_find(x, o->slot);
-    if (!h)
+    if (!h || executor_waiting_drop(x, o->slot, o->sequence))
         return;
     if (executor_batches_have(x, o->slot, o->sequence))
         executor_batches_settle(x); /* they still sample for it */
@@ -94,6 +127,7 @@ void executor_sequence_end(struct executor *x, const struct executor_opening *o)
     struct own_sampler *s = executor_sampler_find(h, o->sequence);
     if (!s)
         return;
+    look_ahead_stop(x->ahead);
     sampler_destroy(&s->sampler);
     *s = h->samplers[--h->n_samplers];
 }

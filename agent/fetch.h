@@ -34,7 +34,7 @@ void fetch_destroy(struct fetch **f);
  * or fetch_not_here. */
 bool fetch_local_next(struct fetch *f, uint32_t *chunk);
 void fetch_not_here(struct fetch *f, uint32_t chunk);
-/* It is in the store now, whoever brought it (from_peer -1: not a peer). */
+/* The chunk is in the store now, whoever brought it (from_peer -1: not a peer). */
 void fetch_arrived(struct fetch *f, uint32_t chunk, int from_peer, uint64_t now_ns);
 
 /* What to ask of whom: fills up to FETCH_ASK_CHUNKS and returns how many; 0: nothing now. */

@@ -64,7 +64,7 @@ static void key_keep(const char *file, const char *key)
 static int trust_find(const struct agent_options *o, const char *dir, struct join_token *out,
                       struct err *e)
 {
-    char text[2 * TOKEN_TEXT] = "", file[PATH_MAX];
+    char text[2 * JOIN_TOKEN_TEXT] = "", file[PATH_MAX];
     const char *environment = getenv("HP_JOIN_TOKEN");
     int rc = 0;
     if (o->token)
@@ -102,10 +102,10 @@ static int trust_find(const struct agent_options *o, const char *dir, struct joi
     return 0;
 }
 
-static int folder_find(const struct agent_options *o, char *out, size_t size, struct err *e)
+static int folder_find(const char *given, char *out, size_t size, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int n = o->dir            ? snprintf(out, size, "%s", o->dir)
+    int n = given             ? snprintf(out, size, "%s", given)
             : state && *state ? snprintf(out, size, "%s/hodgepodge/agent", state)
             : home && *home   ? snprintf(out, size, "%s/.local/state/hodgepodge/agent", home)
                               : 0;
@@ -191,8 +191,7 @@ static void on_chaos(void *ctx, struct link_fault fault)
 {
     struct program *p = ctx;
     if (p->agent)
-        agent_links_delay(p->agent, fault.delay_ms * UINT64_C(1000000),
-                          fault.for_ms * UINT64_C(1000000));
+        agent_links_disturb(p->agent, fault);
 }
 
 /* All threads of the process stay on the cores that it was given. */
@@ -211,18 +210,18 @@ enum { SPILL_TRANSIT_PART = 16, SPILL_TRANSIT_MOST = 256 << 20 };
 
 /* What is spilled to memory is of the memory that the agent was given, and so is what is on its way
  * there, to files, and back. */
-static int spill_memory_take(const struct agent_options *o, struct discover_share *share,
-                             uint64_t *transit_bytes, struct err *e)
+static int spill_memory_take(struct agent_config *c, struct err *e)
 {
+    struct discover_share *share = &c->share;
     uint64_t some = share->memory_bytes / SPILL_TRANSIT_PART;
-    if (o->spill_memory_bytes > share->memory_bytes / 2)
+    if (c->spill_memory_bytes > share->memory_bytes / 2)
         return err_set(e, HP_EUSAGE,
                        "--kv-spill-memory: at most half of the agent's memory (%llu bytes)",
                        (unsigned long long)share->memory_bytes);
-    if (!o->spill_memory_bytes && !o->spill_disk_bytes)
+    if (!c->spill_memory_bytes && !c->spill_disk_bytes)
         return 0;
-    *transit_bytes = some < SPILL_TRANSIT_MOST ? some : SPILL_TRANSIT_MOST;
-    share->memory_bytes -= o->spill_memory_bytes + *transit_bytes;
+    c->spill_transit_bytes = some < SPILL_TRANSIT_MOST ? some : SPILL_TRANSIT_MOST;
+    share->memory_bytes -= c->spill_memory_bytes + c->spill_transit_bytes;
     return 0;
 }
 
@@ -258,53 +257,46 @@ static int program_run(const struct agent_config *c, struct program *p, struct e
     return rc;
 }
 
+/* The part of the box that the agent has, and nothing of the rest. */
+static int share_take(const struct agent_options *o, struct agent_config *c, struct err *e)
+{
+    int rc = discover_share(o->cores, o->threads, o->memory_bytes, &c->share, e);
+    rc = rc < 0 ? rc : spill_memory_take(c, e);
+    if (rc == 0 && o->n_devices)
+        rc = discover_devices(o->devices, o->n_devices, &c->share, e);
+    return rc < 0 ? rc : cores_pin(&c->share, e);
+}
+
 static int program_start(int argc, char **argv, struct err *e)
 {
     struct agent_options o = {0};
+    struct agent_config *c = &o.config;
     struct join_token token;
     char dir[1024], host[256] = "";
-    struct agent_config c = {0};
     struct program p = {0};
     int rc = agent_options_parse(argc, argv, &o, e);
     if (rc != 0)
         return rc;
-    if (o.chaos_links)
+    if (c->chaos_links)
         chaos_orders_take();
     rc = descriptors_raise(e);
-    rc = rc < 0 ? rc : network_check(o.network, e);
-    rc = rc < 0 ? rc : folder_find(&o, dir, sizeof dir, e);
+    rc = rc < 0 ? rc : network_check(c->network, e);
+    rc = rc < 0 ? rc : folder_find(c->dir, dir, sizeof dir, e);
     rc = rc < 0 ? rc : trust_find(&o, dir, &token, e);
-    rc = rc < 0 ? rc : discover_share(o.cores, o.threads, o.memory_bytes, &c.share, e);
-    rc = rc < 0 ? rc : spill_memory_take(&o, &c.share, &c.spill_transit_bytes, e);
-    if (rc == 0 && o.n_devices)
-        rc = discover_devices(o.devices, o.n_devices, &c.share, e);
-    rc = rc < 0 ? rc : cores_pin(&c.share, e);
+    rc = rc < 0 ? rc : share_take(&o, c, e);
     if (rc < 0)
         return rc;
-    if (!o.name && gethostname(host, sizeof host - 1) == 0)
-        o.name = host;
-    c.coordinator = o.join;
-    c.server_key = token.server_key;
-    c.secret = token.secret;
-    c.name = o.name ? o.name : "";
-    c.dir = dir;
-    c.network = o.network ? o.network : address_is_loopback(o.join) ? "lo" : NULL;
-    c.measured_dir = o.measured;
-    c.store_limit_bytes = o.store_limit_bytes;
-    c.store_borrows = o.store_borrows;
-    c.serves_early = o.serves_early;
-    c.chaos_links = o.chaos_links;
-    c.spill_memory_bytes = o.spill_memory_bytes;
-    c.spill_disk_bytes = o.spill_disk_bytes;
-    c.pool_limit_bytes = o.pool_bytes;
-    c.kernels = o.kernels;
-    c.pace_cluster = o.pace;
-    c.pace_profile = o.profile;
-    c.pace_as = o.as;
-    c.data_port = (uint16_t)o.data_port;
+    if (!c->name && gethostname(host, sizeof host - 1) == 0)
+        c->name = host;
+    c->name = c->name ? c->name : "";
+    c->server_key = token.server_key;
+    c->secret = token.secret;
+    c->dir = dir;
+    if (!c->network && address_is_loopback(c->coordinator))
+        c->network = "lo";
     snprintf(p.data_file, sizeof p.data_file, "%s/data-channel", dir);
     data_policy_load(p.data_file, &p.data);
-    return program_run(&c, &p, e);
+    return program_run(c, &p, e);
 }
 
 int main(int argc, char **argv)

@@ -10,7 +10,8 @@
 void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices,
                 const uint32_t *prefixes, int n_prefixes, double tolerance)
 {
-    assert(n_slices >= 1 && n_slices <= GRID_MOST && n_prefixes >= 1 && n_prefixes <= GRID_MOST);
+    assert(n_slices >= 1 && n_slices <= MEASURE_GRID_MOST && n_prefixes >= 1 &&
+           n_prefixes <= MEASURE_GRID_MOST);
     memset(g, 0, sizeof *g);
     memcpy(g->axes[0].at, slices, (size_t)n_slices * sizeof *slices);
     memcpy(g->axes[1].at, prefixes, (size_t)n_prefixes * sizeof *prefixes);
@@ -40,7 +41,7 @@ static double share_off(double guess, double truth)
  * intervals beside it are doubted by. */
 static void doubts_begin(struct measure_grid *g)
 {
-    for (int axis = 0; axis < GRID_AXES; axis++) {
+    for (int axis = 0; axis < MEASURE_GRID_AXES; axis++) {
         struct grid_axis *a = &g->axes[axis];
         int others = g->axes[1 - axis].n;
         if (a->n == 2)
@@ -76,8 +77,8 @@ static bool gap_is_wide(const struct grid_axis *a, int i)
 static bool point_choose(struct measure_grid *g)
 {
     double most = g->tolerance;
-    for (int axis = 0; axis < GRID_AXES; axis++)
-        for (int i = 0; i + 1 < g->axes[axis].n && g->axes[axis].n < GRID_MOST; i++)
+    for (int axis = 0; axis < MEASURE_GRID_AXES; axis++)
+        for (int i = 0; i + 1 < g->axes[axis].n && g->axes[axis].n < MEASURE_GRID_MOST; i++)
             if (g->axes[axis].doubt[i] > most && gap_is_wide(&g->axes[axis], i)) {
                 most = g->axes[axis].doubt[i];
                 g->axis = axis;
@@ -120,7 +121,7 @@ double grid_line_seconds(const struct measure_grid *g)
 void grid_cut(struct measure_grid *g)
 {
     assert(g->stand[0] >= 1);
-    for (int axis = 0; axis < GRID_AXES; axis++)
+    for (int axis = 0; axis < MEASURE_GRID_AXES; axis++)
         g->axes[axis].n = g->stand[axis];
     g->line_points = 0;
     doubts_begin(g);
@@ -215,7 +216,7 @@ void grid_settle(struct measure_grid *g)
 double grid_error(const struct measure_grid *g)
 {
     double most = 0;
-    for (int axis = 0; axis < GRID_AXES; axis++)
+    for (int axis = 0; axis < MEASURE_GRID_AXES; axis++)
         for (int i = 0; i + 1 < g->axes[axis].n; i++)
             most = fmax(most, g->axes[axis].doubt[i]);
     return most;

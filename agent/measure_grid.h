@@ -8,13 +8,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GRID_MOST = 24, GRID_AXES = 2 }; /* points of an axis; slices and prefixes */
+enum { MEASURE_GRID_MOST = 24, MEASURE_GRID_AXES = 2 }; /* points of an axis; slices and prefixes */
 #define GRID_DISTURBED 1.25 /* kernels change between slices: a little longer may be true */
 
 struct grid_axis {
-    uint32_t at[GRID_MOST];
-    double doubt[GRID_MOST]; /* [i]: how far interpolation between i and i + 1 may be off, as a
-                                share of the time */
+    uint32_t at[MEASURE_GRID_MOST];
+    double doubt[MEASURE_GRID_MOST]; /* [i]: how far interpolation between i and i + 1 may be off,
+                                as a share of the time */
     int n;
 };
 
@@ -23,21 +23,22 @@ struct grid_point {
 };
 
 struct measure_grid {
-    struct grid_axis axes[GRID_AXES];     /* 0: slices, 1: prefixes */
-    double seconds[GRID_MOST][GRID_MOST]; /* [slice][prefix] */
+    struct grid_axis axes[MEASURE_GRID_AXES];             /* 0: slices, 1: prefixes */
+    double seconds[MEASURE_GRID_MOST][MEASURE_GRID_MOST]; /* [slice][prefix] */
     double tolerance;
-    int stand[GRID_AXES]; /* of each axis so many lines are measured: the points where they cross */
-    int line_points;      /* points so far of the coarse grid's line that is being measured */
-    int points;           /* of everything measured */
+    int stand[MEASURE_GRID_AXES]; /* of each axis so many lines are measured: the points where they
+                                     cross */
+    int line_points; /* points so far of the coarse grid's line that is being measured */
+    int points;      /* of everything measured */
     /* the row or column that is tried: between `interval` and the next of `axis` */
     bool trying;
     int axis, interval, tried;
     uint32_t at;
-    double line[GRID_MOST], worst;
+    double line[MEASURE_GRID_MOST], worst;
 };
 
-/* Both axes rise and have 1 to GRID_MOST points; an axis of one point stays so. `tolerance`: errors
- * of interpolation up to it are let be; 1 or more: the coarse grid alone. */
+/* Both axes rise and have 1 to MEASURE_GRID_MOST points; an axis of one point stays so.
+ * `tolerance`: errors of interpolation up to it are let be; 1 or more: the coarse grid alone. */
 void grid_begin(struct measure_grid *g, const uint32_t *slices, int n_slices,
                 const uint32_t *prefixes, int n_prefixes, double tolerance);
 /* The point to measure now; false when nothing more is worth it. Asking again without telling gives

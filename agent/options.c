@@ -64,12 +64,18 @@ static const char help_text[] =
     "in so much of --memory, and\n"
     "                        then in so much of --dir, and read back where that is sooner than "
     "computing it again (default: neither)\n"
-    "  --kernels NAME        avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in plain "
+    "  --kernels NAME        amx, avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in "
+    "plain "
     "loops "
     "(default: the best that\n"
     "                        the CPU has)\n"
     "  --network IFACE       interface of the data channel (default: the one on the way to the "
     "coordinator)\n"
+    "  --gpu-direct auto|off whether rows of prompts go between a GPU's memory and the wire "
+    "without "
+    "the host's: auto (default) where\n"
+    "                        the data channel is UCX and its transports know CUDA, which UCX_TLS "
+    "has to name; off: never\n"
     "  --data-port P         TCP port of the data channel, which other agents must reach (default: "
     "any free one; the log tells it)\n"
     "  --pace C.json         stands for a device of this cluster file (hp-cluster/1): computes no "
@@ -121,14 +127,22 @@ static int count_parse(const char *option, const char *text, int *out, struct er
     return 0;
 }
 
-static int port_parse(const char *option, const char *text, int *out, struct err *e)
+static int port_parse(const char *option, const char *text, uint16_t *out, struct err *e)
 {
     char *end;
     long n = strtol(text, &end, 10);
     if (*end || n < 1 || n > 65535)
         return err_set(e, HP_EUSAGE, "%s %s: is not a port from 1 to 65535", option, text);
-    *out = (int)n;
+    *out = (uint16_t)n;
     return 0;
+}
+
+static int direct_parse(const char *text, bool *off, struct err *e)
+{
+    *off = strcmp(text, "off") == 0;
+    return *off || strcmp(text, "auto") == 0
+               ? 0
+               : err_set(e, HP_EUSAGE, "--gpu-direct %s: is neither auto nor off", text);
 }
 
 static int address_check(const char *address, struct err *e)
@@ -151,10 +165,11 @@ static int device_add(struct agent_options *o, const char *text, struct err *e)
 }
 
 /* Links that somebody may disturb are those of a cluster on one box. */
-static int chaos_check(const struct agent_options *o, struct err *e)
+static int chaos_check(const struct agent_config *c, struct err *e)
 {
-    bool far = !address_is_loopback(o->join) || (o->network && strcmp(o->network, "lo") != 0);
-    if (!o->chaos_links || !far)
+    bool far =
+        !address_is_loopback(c->coordinator) || (c->network && strcmp(c->network, "lo") != 0);
+    if (!c->chaos_links || !far)
         return 0;
     err_set(e, HP_EUSAGE,
             "--chaos-links is for agents whose coordinator and data channel are on "
@@ -166,13 +181,14 @@ static int chaos_check(const struct agent_options *o, struct err *e)
 /* Options that do not go with each other. */
 static int options_check(const struct agent_options *o, struct err *e)
 {
-    if (!o->join)
+    const struct agent_config *c = &o->config;
+    if (!c->coordinator)
         return err_set(e, HP_EUSAGE, "where is the coordinator? --join HOST:PORT");
-    if (!o->pace != !o->profile || !o->pace != !o->as)
+    if (!c->pace_cluster != !c->pace_profile || !c->pace_cluster != !c->pace_as)
         return err_set(e, HP_EUSAGE,
                        "--pace, --profile and --as go together: a cluster file, what a model costs "
                        "there, and which device to stand for");
-    if (o->pace && o->n_devices > 1)
+    if (c->pace_cluster && o->n_devices > 1)
         return err_set(e, HP_EUSAGE,
                        "--pace stands for one device: leave --device out, or give it once");
     if (o->threads && o->n_devices)
@@ -180,63 +196,67 @@ static int options_check(const struct agent_options *o, struct err *e)
                        "--threads is of an agent without --device: say threads=%d "
                        "with the device",
                        o->threads);
-    int rc = address_check(o->join, e);
-    return rc < 0 ? rc : chaos_check(o, e);
+    int rc = address_check(c->coordinator, e);
+    return rc < 0 ? rc : chaos_check(c, e);
 }
+
+static const struct option option_table[] = {{"join", 1, NULL, 'j'},
+                                             {"token", 1, NULL, 't'},
+                                             {"token-file", 1, NULL, 'T'},
+                                             {"name", 1, NULL, 'n'},
+                                             {"dir", 1, NULL, 'd'},
+                                             {"cores", 1, NULL, 'c'},
+                                             {"threads", 1, NULL, 'p'},
+                                             {"memory", 1, NULL, 'm'},
+                                             {"measurements", 1, NULL, 'e'},
+                                             {"store-limit", 1, NULL, 's'},
+                                             {"store-borrow", 0, NULL, 'b'},
+                                             {"serve-while-loading", 0, NULL, 'w'},
+                                             {"kv-spill-memory", 1, NULL, 'M'},
+                                             {"kv-spill-disk", 1, NULL, 'S'},
+                                             {"kernels", 1, NULL, 'k'},
+                                             {"network", 1, NULL, 'i'},
+                                             {"gpu-direct", 1, NULL, 'G'},
+                                             {"data-port", 1, NULL, 'D'},
+                                             {"pace", 1, NULL, 'P'},
+                                             {"profile", 1, NULL, 'F'},
+                                             {"as", 1, NULL, 'A'},
+                                             {"device", 1, NULL, 'V'},
+                                             {"chaos-links", 0, NULL, 'L'},
+                                             {"help", 0, NULL, 'h'},
+                                             {"version", 0, NULL, 'v'},
+                                             {0}};
 
 int agent_options_parse(int argc, char **argv, struct agent_options *o, struct err *e)
 {
-    static const struct option table[] = {{"join", 1, NULL, 'j'},
-                                          {"token", 1, NULL, 't'},
-                                          {"token-file", 1, NULL, 'T'},
-                                          {"name", 1, NULL, 'n'},
-                                          {"dir", 1, NULL, 'd'},
-                                          {"cores", 1, NULL, 'c'},
-                                          {"threads", 1, NULL, 'p'},
-                                          {"memory", 1, NULL, 'm'},
-                                          {"measurements", 1, NULL, 'e'},
-                                          {"store-limit", 1, NULL, 's'},
-                                          {"store-borrow", 0, NULL, 'b'},
-                                          {"serve-while-loading", 0, NULL, 'w'},
-                                          {"kv-spill-memory", 1, NULL, 'M'},
-                                          {"kv-spill-disk", 1, NULL, 'S'},
-                                          {"kernels", 1, NULL, 'k'},
-                                          {"network", 1, NULL, 'i'},
-                                          {"data-port", 1, NULL, 'D'},
-                                          {"pace", 1, NULL, 'P'},
-                                          {"profile", 1, NULL, 'F'},
-                                          {"as", 1, NULL, 'A'},
-                                          {"device", 1, NULL, 'V'},
-                                          {"chaos-links", 0, NULL, 'L'},
-                                          {"help", 0, NULL, 'h'},
-                                          {"version", 0, NULL, 'v'},
-                                          {0}};
+    struct agent_config *c = &o->config;
     int which, rc = 0;
     opterr = 0;
-    while (rc == 0 && (which = getopt_long(argc, argv, ":", table, NULL)) != -1)
+    while (rc == 0 && (which = getopt_long(argc, argv, ":", option_table, NULL)) != -1)
         switch (which) {
-        case 'j': o->join = optarg; break;
+        case 'j': c->coordinator = optarg; break;
         case 't': o->token = optarg; break;
         case 'T': o->token_file = optarg; break;
-        case 'n': o->name = optarg; break;
-        case 'd': o->dir = optarg; break;
+        case 'n': c->name = optarg; break;
+        case 'd': c->dir = optarg; break;
         case 'c': o->cores = optarg; break;
-        case 'k': o->kernels = optarg; break;
-        case 'i': o->network = optarg; break;
-        case 'P': o->pace = optarg; break;
-        case 'F': o->profile = optarg; break;
-        case 'A': o->as = optarg; break;
+        case 'k': c->kernels = optarg; break;
+        case 'i': c->network = optarg; break;
+        case 'P': c->pace_cluster = optarg; break;
+        case 'F': c->pace_profile = optarg; break;
+        case 'A': c->pace_as = optarg; break;
         case 'V': rc = device_add(o, optarg, e); break;
         case 'p': rc = count_parse("--threads", optarg, &o->threads, e); break;
         case 'm': rc = memory_parse(optarg, &o->memory_bytes, e); break;
-        case 'D': rc = port_parse("--data-port", optarg, &o->data_port, e); break;
-        case 'e': o->measured = optarg; break;
-        case 'b': o->store_borrows = true; break;
-        case 'w': o->serves_early = true; break;
-        case 'L': o->chaos_links = true; break;
-        case 's': rc = bytes_parse("--store-limit", optarg, &o->store_limit_bytes, e); break;
-        case 'M': rc = bytes_parse("--kv-spill-memory", optarg, &o->spill_memory_bytes, e); break;
-        case 'S': rc = bytes_parse("--kv-spill-disk", optarg, &o->spill_disk_bytes, e); break;
+        case 'D': rc = port_parse("--data-port", optarg, &c->data_port, e); break;
+        case 'G': rc = direct_parse(optarg, &c->direct_off, e); break;
+        case 'e': c->measured_dir = optarg; break;
+        case 'b': c->store_borrows = true; break;
+        case 'w': c->serves_early = true; break;
+        case 'L': c->chaos_links = true; break;
+        case 's': rc = bytes_parse("--store-limit", optarg, &c->store_limit_bytes, e); break;
+        case 'M': rc = bytes_parse("--kv-spill-memory", optarg, &c->spill_memory_bytes, e); break;
+        case 'S': rc = bytes_parse("--kv-spill-disk", optarg, &c->spill_disk_bytes, e); break;
         case 'h': fputs(help_text, stdout); return HP_PENDING;
         case 'v': puts("hp-agent " HP_VERSION); return HP_PENDING;
         case ':': return err_set(e, HP_EUSAGE, "%s needs a value", argv[optind - 1]);
@@ -246,7 +266,7 @@ int agent_options_parse(int argc, char **argv, struct agent_options *o, struct e
         }
     const char *pool = getenv("HP_TEST_POOL");
     if (rc == 0 && pool)
-        rc = bytes_parse("HP_TEST_POOL", pool, &o->pool_bytes, e);
+        rc = bytes_parse("HP_TEST_POOL", pool, &c->pool_limit_bytes, e);
     if (rc == 0 && optind < argc)
         return err_set(e, HP_EUSAGE, "%s: hp-agent takes options alone; --help lists them",
                        argv[optind]);

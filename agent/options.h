@@ -4,17 +4,18 @@
 
 #include <stdint.h>
 
+#include "agent/agent.h"
 #include "agent/discover_devices.h"
 #include "common/status.h"
 
 /* As they were given: texts are those of argv, NULL or 0 where nothing was said. */
 struct agent_options {
-    const char *join, *token, *token_file, *name, *dir, *cores, *network, *kernels, *pace, *profile,
-        *as, *measured;
-    const char *devices[DISCOVER_MAX_DEVICES];
-    int n_devices, threads, data_port;
-    bool store_borrows, serves_early, chaos_links;
-    uint64_t memory_bytes, store_limit_bytes, spill_memory_bytes, spill_disk_bytes, pool_bytes;
+    struct agent_config config; /* what is an option word for word; the rest is the program's */
+    const char *token, *token_file;
+    /* The share of the box. */
+    const char *cores, *devices[DISCOVER_MAX_DEVICES];
+    int n_devices, threads;
+    uint64_t memory_bytes;
 };
 
 /* Reads the command line, and HP_TEST_POOL. HP_PENDING: --help or --version were asked for and have

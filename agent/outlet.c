@@ -90,6 +90,11 @@ uint64_t outlet_number(const struct outlet *o)
     return o->number;
 }
 
+bool outlet_takes(const struct outlet *o, enum memory_kind kind)
+{
+    return !o->known && data_link_takes(o->link, kind);
+}
+
 static void post_left(struct outlet *o, int status, bool reserved)
 {
     o->config.left(o->config.ctx, o->config.slot, o->number, status, reserved);
@@ -111,8 +116,9 @@ static uint64_t due_ns(struct outlet *o, const struct frame_header *h)
     double seconds =
         o->config.tokens
             ? paced_token_seconds(o->config.paced, &o->wire, h->n_runs, o->config.stands_for)
-            : paced_hop_seconds(o->config.paced, &o->wire, o->config.end_layer, h->n_tokens,
+            : paced_hop_seconds(o->config.paced, &o->wire, o->config.hop.layer + 1, h->n_tokens,
                                 o->config.stands_for) *
+                  o->config.hop.crosses *
                   frame_dtype_ratio(h->dtype); /* the profile counts float32 */
     pthread_mutex_lock(&o->lock);
     uint64_t left = paced_queue_take(&o->queue, h->sent_ns, env_now_ns(&env_real), seconds);

@@ -16,9 +16,9 @@ struct outlet_config {
     /* A paced agent's; else NULL. */
     struct delay_line *line;
     const struct paced *paced;
-    const char *device; /* what stands at the other end, "" where nothing does */
-    bool tokens; /* it carries tokens to the first stage; else what layer `end_layer` - 1 gives */
-    int end_layer;
+    const char *device;      /* what stands at the other end, "" where nothing does */
+    bool tokens;             /* it carries tokens to the first stage; else what `hop` says */
+    struct profile_part hop; /* of which layer of the profile that is, and how many times */
     double stands_for;
     /* A frame has left (status 0), or will not: then its payload is given back all the same.
      * `reserved`: it was posted as such. On any thread; must not block. */
@@ -35,6 +35,8 @@ void outlet_release(struct outlet *o);
 /* What a paced link has on its way is dropped: nobody waits for it any more. */
 void outlet_forget(struct outlet *o);
 
+/* Whether frames may leave from such memory. A paced link's do not. */
+bool outlet_takes(const struct outlet *o, enum memory_kind kind);
 /* data_link_number of the link behind it. */
 uint64_t outlet_number(const struct outlet *o);
 /* Takes the payload (may be NULL). `left` is called once. Any thread that holds it. */

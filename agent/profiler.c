@@ -17,7 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-enum { PROFILE_VERSION = 7 };
+enum { PROFILE_VERSION = 8 };
 
 /* ---- beside the tables ---- */
 

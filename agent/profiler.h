@@ -15,17 +15,10 @@
 #include "common/status.h"
 
 struct device;
+struct message_profile_progress; /* transport/message.h */
 
 /* A slice is useful when its time per token is at most so many times that of the best length. */
 #define PROFILER_USEFUL_WITHIN 1.25
-
-struct profiler_progress {
-    const char *what; /* the class of layers */
-    int points;       /* so far */
-    double elapsed_s, budget_s;
-    double error; /* of interpolation, the largest that is left in this class, as a share of the
-                     time */
-};
 
 struct profiler_config {
     const char *path;  /* what model_open takes */
@@ -37,9 +30,8 @@ struct profiler_config {
                            points. Two slices are measured whatever it says, and of a fine
                            measurement every point of the first grid */
     bool fine;          /* measured even where a result is kept; the new one takes its place */
-    void (*progress)(
-        void *ctx,
-        const struct profiler_progress *p); /* after each point, on the same thread; may be NULL */
+    /* After each point, on the same thread; may be NULL. */
+    void (*progress)(void *ctx, const struct message_profile_progress *p);
     void *progress_ctx;
     void (*between)(
         void *ctx); /* between two runs, where nothing is timed: time for others; may be NULL */
@@ -48,9 +40,11 @@ struct profiler_config {
 };
 
 /* Appends {"embed": {"slice": [..], "prefix": [..], "seconds": [[..]]}, "attn": .., "mlp": ..,
- * "head": .., "layers": [..]} as in hp-profile/1. Layers carry `resident_bytes` too: what they hold
- * on this device once loaded. Beside them stand "source" (device, libraries, driver, program, when)
- * and, of a fine measurement, "useful_slice": {"tokens", "within"}; each class then has "decode":
+ * "head": .., "layers": [..]} as in hp-profile/1; a class whose kernels take rows together has
+ * "step", what slices are quickest in multiples of. Layers carry `resident_bytes` too: what they
+ * hold on this device once loaded. Beside them stand "source" (device, libraries, driver, program,
+ * when) and, of a fine measurement, "useful_slice": {"tokens", "within"}; each class then has
+ * "decode":
  * {"batch", "prefix", "seconds"} and "interpolation_error". Uses the device: on its thread. Errors
  * of model_open and stage_load. */
 int profiler_measure(const struct profiler_config *c, struct buffer *out, struct err *e);

@@ -9,6 +9,7 @@
 #include "agent/profiler_int.h"
 #include "common/doubles.h"
 #include "common/env.h"
+#include "transport/message.h"
 
 enum {
     MAX_SAMPLES = 9,
@@ -53,10 +54,11 @@ static bool is_end(const struct measure *m, int layer)
  * with the experts that its first tokens wake. Cut at the model's context. What slices cost beside
  * their tokens decides how a prompt is cut, and is seen between two that fill the kernels' tiles of
  * rows, of 6 and of 16, to the last: what a straight line has between 16 and 64 rows is of a bend,
- * where products by rows become products by panels. */
+ * where products by rows become products by panels. Another is near 96 rows, which still have room
+ * beside the weights in a core's own cache. */
 static void grid_quick(const struct measure *m, struct measure_class *c)
 {
-    static const uint32_t dense[] = {1, 16, 48, 192}, wide[] = {1, 16, 64, 256, 1024},
+    static const uint32_t dense[] = {1, 16, 48, 96, 192}, wide[] = {1, 16, 64, 256, 1024},
                           ends[] = {1, 256}, mixtures[] = {1, 2, 4, 8, 16, 64, 256, 1024},
                           prefixes[] = {0, 512, 1536};
     bool attention = layer_has(m->graph, c->layer, OP_ATTENTION),
@@ -64,7 +66,7 @@ static void grid_quick(const struct measure *m, struct measure_class *c)
          end = !attention && is_end(m, c->layer);
     int longer = m->config->device->backend->own_memory; /* what is fast at 256 is faster beyond */
     const uint32_t *x = mixture ? mixtures : end ? ends : longer ? wide : dense;
-    int n_x = mixture ? 7 + longer : end ? 2 : 4 + longer, n_y = attention ? 3 : 1;
+    int n_x = mixture ? 7 + longer : end ? 2 : 5, n_y = attention ? 3 : 1;
     uint32_t context = (uint32_t)model_config(m->model)->context;
     while (n_x > 1 && x[n_x - 1] > context)
         n_x--;
@@ -228,11 +230,12 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
 
 static void progress_tell(const struct measure *m, const struct measure_class *c)
 {
-    struct profiler_progress p = {.what = m->graph->layers[c->layer].class_name,
-                                  .points = m->points,
-                                  .elapsed_s = seconds_since(m->begun_ns),
-                                  .budget_s = (double)m->budget_ns * 1e-9,
-                                  .error = grid_is_whole(&c->grid) ? grid_error(&c->grid) : 1};
+    struct message_profile_progress p = {.what = m->graph->layers[c->layer].class_name,
+                                         .points = (uint64_t)m->points,
+                                         .elapsed_s = seconds_since(m->begun_ns),
+                                         .budget_s = (double)m->budget_ns * 1e-9,
+                                         .error =
+                                             grid_is_whole(&c->grid) ? grid_error(&c->grid) : 1};
     if (m->config->progress)
         m->config->progress(m->config->progress_ctx, &p);
 }
@@ -371,7 +374,9 @@ static int class_measure(struct measure *m, struct measure_class *c, uint64_t un
     uint64_t together = (uint64_t)batch * (batch_prefix + 2 * KV_PAGE_TOKENS);
     config.kv_tokens = batch > 1 && together > config.kv_tokens ? together : config.kv_tokens;
     m->layer = c->layer;
-    int rc = stage_load(&config, &m->stage, e);
+    struct section_need need;
+    int rc = stage_footprint(&config, &need, e);
+    rc = rc < 0 ? rc : stage_load(&config, &m->stage, e);
     if (rc < 0)
         return rc;
     rc = buffers_make(m, tokens, e);
@@ -379,6 +384,8 @@ static int class_measure(struct measure *m, struct measure_class *c, uint64_t un
     if (rc == 0)
         grid_settle(&c->grid);
     json_t *table = grid_table(&c->grid, m->config->fine);
+    if (need.row_step > 0)
+        json_object_set_new(table, "step", json_integer(need.row_step));
     if (rc == 0 && batch > 1)
         rc = batches_measure(m, c, batch_prefix, table, e);
     json_object_set_new(m->tables, m->graph->layers[c->layer].class_name, table);

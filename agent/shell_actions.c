@@ -49,7 +49,7 @@ static int sampler_make(const struct message_sequence_open *o, uint32_t vocabula
     size_t n_prompt = o->prompt.count - o->sampled;
     sampling_fill(&sampling);
     int rc = sampler_create(&sampling, (int)vocabulary, o->prompt.items, n_prompt, out, e);
-    if (rc == 0 && sampling.grammar.size) {
+    if (rc == 0 && (sampling.grammar.size || sampler_needs_texts(*out))) {
         rc = sampler_expect(*out, o->max_tokens, o->end_ids.items, o->end_ids.count, e);
         if (rc < 0)
             sampler_destroy(out);
@@ -140,7 +140,7 @@ static void profile_paced(struct agent *a, uint64_t slot)
     struct buffer tables = {0};
     struct err e = {0};
     struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED}};
-    m.event.u.profiled.id = slot;
+    m.profile_slot = slot;
     m.event.u.profiled.status = paced_tables(a->paced, &tables, &e);
     m.memory = strdup(buffer_cstr(&tables));
     if (!m.memory && m.event.u.profiled.status == 0)
@@ -153,7 +153,7 @@ static void profile_start(struct agent *a, const struct agent_action *act)
 {
     const struct message_profile_run *r = &act->u.profile.request;
     struct shell_profile p = {.slot = SHELL_PROFILE_SLOT | ++a->last_profile,
-                              .id = act->u.profile.id,
+                              .request = act->u.profile.id,
                               .budget_ms = r->budget_ms,
                               .device = (unsigned)r->device,
                               .f32 = strcmp(r->compute, "f32") == 0,
@@ -162,8 +162,8 @@ static void profile_start(struct agent *a, const struct agent_action *act)
     if (r->model.size == DIGEST_BYTES)
         memcpy(p.model, r->model.data, DIGEST_BYTES);
     if (!room || r->device >= a->n_devices) {
-        struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED}, .known = true};
-        m.event.u.profiled.id = p.id;
+        struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED}};
+        m.event.u.profiled.id = p.request;
         m.event.u.profiled.status = room ? HP_EINVAL : HP_ENOMEM;
         shell_event_put(a, &m);
         return;

@@ -6,6 +6,51 @@
 #include "agent/shell_int.h"
 #include "common/host_limits.h"
 
+/* ---- memory of a device that the data channel reaches ---- */
+
+/* Threads of a transport have one GPU in use. */
+enum memory_kind shell_devices_memory(const struct agent *a)
+{
+    enum memory_kind found = MEMORY_HOST;
+    int n = 0;
+    for (int i = 0; i < discover_device_count(&a->config.share); i++) {
+        const struct backend *b = discover_device_at(&a->config.share, i).backend;
+        if (b && b->memory_kind != MEMORY_HOST) {
+            found = b->memory_kind;
+            n++;
+        }
+    }
+    return n == 1 && !a->config.direct_off ? found : MEMORY_HOST;
+}
+
+static bool share_has_gpu(const struct agent *a)
+{
+    for (int i = 0; i < discover_device_count(&a->config.share); i++) {
+        const struct backend *b = discover_device_at(&a->config.share, i).backend;
+        if (b && b->memory_kind != MEMORY_HOST)
+            return true;
+    }
+    return false;
+}
+
+void shell_devices_say(const struct agent *a, json_t *choices)
+{
+    enum memory_kind kind = shell_devices_memory(a);
+    bool direct = kind != MEMORY_HOST && data_takes(a->data, kind);
+    const char *why = direct                          ? "UCX lists CUDA memory"
+                      : a->config.direct_off          ? "--gpu-direct off"
+                      : kind == MEMORY_HOST           ? "the agent has several GPUs"
+                      : a->config.hub                 ? "all is in one process"
+                      : a->data_kind == DATA_KIND_TCP ? "tcp seals frames on the host"
+                                                      : "UCX lists no CUDA memory";
+    if (share_has_gpu(a))
+        json_array_append_new(
+            choices, json_pack("{s:s, s:s, s:s}", "what", "rows of large frames", "how",
+                               direct ? "GPU-direct" : "by pinned host memory", "why", why));
+}
+
+/* ---- executors ---- */
+
 /* A thread begins on the cores of whoever starts it: so this one goes there for a moment. */
 static int executor_start(struct agent *a, unsigned i, struct executor_config *x, struct err *e)
 {
@@ -19,6 +64,8 @@ static int executor_start(struct agent *a, unsigned i, struct executor_config *x
                  pthread_getaffinity_np(pthread_self(), sizeof before, &before) == 0;
     if (moves && pthread_setaffinity_np(pthread_self(), sizeof cores, &cores) != 0)
         return err_set(e, HP_EDEVICE, "device %s: cannot keep to its cores", own.name);
+    x->direct = own.backend && own.backend->memory_kind != MEMORY_HOST &&
+                data_takes(a->data, own.backend->memory_kind);
     x->device.backend = own.backend ? own.backend->name : "cpu";
     x->device.of = own.backend;
     x->device.ordinal = own.ordinal;
@@ -58,8 +105,15 @@ void shell_devices_close(struct agent *a)
 {
     for (unsigned i = 0; i < a->n_devices; i++) {
         network_memory_destroy(&a->memories[i]);
-        executor_destroy(&a->executors[i]);
+        if (a->executors[i])
+            executor_stop(a->executors[i]);
     }
+}
+
+void shell_devices_free(struct agent *a)
+{
+    for (unsigned i = 0; i < a->n_devices; i++)
+        executor_destroy(&a->executors[i]);
 }
 
 void shell_devices_meter(struct agent *a, struct agent_event *ev)

@@ -69,7 +69,7 @@ static void link_down_in(struct agent *a, struct queued_event *m)
 
 static void fetched_in(struct agent *a, struct queued_event *m)
 {
-    if (m->opened) {
+    if (m->profile_slot) {
         shell_profile_opened(a, m);
         return;
     }
@@ -92,7 +92,7 @@ static void queued_event_in(struct agent *a, struct queued_event *m)
     case AGENT_EVENT_LOADED: {
         struct shell_stage *s = shell_stage_of(a, ev->u.progress.slot);
         if (s && ev->u.progress.status == 0)
-            shell_stage_loaded(a, s, ev->u.progress.width_in, ev->u.progress.vocabulary);
+            shell_stage_loaded(a, s, &ev->u.progress);
         ev->u.progress.error = m->error;
         shell_event(a, ev);
         return;

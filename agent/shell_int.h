@@ -65,9 +65,11 @@ struct queued_event {
     uint64_t link;     /* LINK_DOWN: data_link_number of what broke; 0: the slot has no such link */
     struct err *error; /* owned */
     void *memory;      /* owned: what lists of the event point into */
-    char *path;        /* owned: FETCHED and, for the profiler, opened */
-    bool known;        /* PROFILED, PROFILING: its id is the request's already */
-    bool opened;       /* the store has a model ready for the profiler */
+    char *path;        /* owned: FETCHED */
+    uint64_t profile_slot; /* of the shell's profile that this is about: the store has opened its
+                              model (FETCHED, of which the core does not hear), or an executor
+                              measures it (PROFILING, PROFILED: whose request that is the loop looks
+                              up). 0: of none, and the event has the request's id already */
 };
 
 /* What the shell keeps of a stage that the core holds. */
@@ -81,7 +83,7 @@ struct shell_stage {
     uint64_t inputs_bytes; /* of all frames that may be on their way to the stage */
     struct outlet *next, *first;
     /* of a paced agent */
-    int end_layer;
+    struct profile_part hop; /* what the stage hands on, of which layer of the profile */
     double stands_for;
     struct share_runner *runner; /* of a share, instead of the executor and the outlets */
     uint64_t deployment, generation;
@@ -99,9 +101,15 @@ struct shell_kv_link {
     struct outlet *outlet;
 };
 
+/* Slots of profiles are told from those of stages by this bit: the store and executors have both.
+ */
+#define SHELL_PROFILE_SLOT (UINT64_C(1) << 63)
+
 /* A profile that is being made: the store opens the model under `slot`, an executor measures it. */
 struct shell_profile {
-    uint64_t slot, id, budget_ms;
+    uint64_t slot;    /* with SHELL_PROFILE_SLOT: none of a stage */
+    uint64_t request; /* id of the coordinator's question, which the answer has */
+    uint64_t budget_ms;
     unsigned device;
     uint8_t model[DIGEST_BYTES];
     bool f32, fine;
@@ -161,7 +169,7 @@ struct agent {
     struct shell_kv_link kv_links[AGENT_MAX_KV_EXPORTS];
     struct shell_profile *profiles;
     size_t n_profiles, room_profiles;
-    uint64_t last_profile;
+    uint64_t last_profile; /* number of the last one's slot */
     bool quit_said;
     uint64_t absent_ns, absence_told_ns; /* since when the coordinator has not answered, and when
                                             that was last said; 0: it answers */
@@ -171,11 +179,13 @@ struct agent {
 
 /* ---- shell_queue.c */
 
+/* Places for events of each class; without memory for them it takes none (agent_start looks). */
 void shell_events_init(struct agent *a);
 /* Drops what was not taken. */
 void shell_events_fini(struct agent *a);
 /* Any thread: takes what the event owns. */
 void shell_event_put(struct agent *a, const struct queued_event *m);
+/* What the event owns. */
 void queued_event_free(struct queued_event *m);
 
 /* ---- shell_devices.c */
@@ -183,15 +193,23 @@ void queued_event_free(struct queued_event *m);
 /* Executors for all of the share's devices; those that were started are closed by
  * shell_devices_close. HP_EUSAGE, HP_EDEVICE, HP_ENOMEM. */
 int shell_devices_open(struct agent *a, struct err *e);
+/* Ends what runs, and frees all stages. */
 void shell_devices_close(struct agent *a);
+/* After the data channel is closed, which may have had memory of theirs. */
+void shell_devices_free(struct agent *a);
+/* Whose memory the data channel is to reach beside the host's. */
+enum memory_kind shell_devices_memory(const struct agent *a);
+/* Adds whether it does, where there is a GPU, to what devices say they do (choices.h). */
+void shell_devices_say(const struct agent *a, json_t *choices);
 /* Memory that is free: of each device, and of the box. */
 void shell_devices_meter(struct agent *a, struct agent_event *ev);
 
 /* ---- shell_shares.c; all in the monitor, but for shell_shares_close */
 
-/* `queue_bytes`: of batches that wait for it. */
+/* AGENT_DO_LOAD of a share: starts its runner. `queue_bytes`: of batches that wait for it. */
 void shell_share_load(struct agent *a, struct shell_stage *s, const struct agent_action *act,
                       uint64_t queue_bytes);
+/* AGENT_DO_SHARE_CONNECT: the links of a plan are made, also for its shares that load still. */
 void shell_share_connect(struct agent *a, const struct agent_action *act);
 /* Stops a slot's runner, if it has one. */
 void shell_share_drop(struct agent *a, struct shell_stage *s);
@@ -206,36 +224,52 @@ void shell_shares_close(struct agent *a);
 
 /* What the pool of received frames has room for at least. */
 uint64_t shell_pool_least_bytes(const struct agent *a);
+/* NULL: nothing is kept of that slot. */
 struct shell_stage *shell_stage_of(struct agent *a, uint64_t slot);
 /* Frees what the shell keeps of a stage. */
 void shell_stage_drop(struct agent *a, uint64_t slot);
+/* AGENT_DO_FETCH: the store brings the chunks that its layers need. */
 void shell_stage_fetch(struct agent *a, const struct agent_action *act);
+/* AGENT_DO_LOAD: its device's executor makes it, from the file that the store has opened. */
 void shell_stage_load(struct agent *a, const struct agent_action *act);
 /* A stage is loaded: so many elements of a token come from the stage before it. */
-void shell_stage_loaded(struct agent *a, struct shell_stage *s, uint32_t width_in,
-                        uint32_t vocabulary);
+void shell_stage_loaded(struct agent *a, struct shell_stage *s,
+                        const struct agent_progress *loaded);
+/* AGENT_DO_UNLOAD: the store, the executor and the shell let go of it. */
 void shell_stage_unload(struct agent *a, uint64_t slot);
+/* AGENT_DO_CONNECT: its outlets are made anew. */
 void shell_stage_connect(struct agent *a, const struct agent_action *act);
+/* AGENT_DO_POST: a frame through one of its outlets. Takes the buffer. */
 void shell_frame_post(struct agent *a, const struct agent_action *act);
 
 /* ---- shell_kv.c; all in the monitor */
 
+/* AGENT_DO_KV_IMPORT: a piece that came goes to the executor. */
 void shell_kv_import(struct agent *a, const struct agent_action *act);
+/* AGENT_DO_KV_EXPORT: the executor gives a piece to the export's link, made for the first of them.
+ */
 void shell_kv_export(struct agent *a, const struct agent_action *act);
+/* AGENT_DO_KV_DROP: the export is over, and its link with it. */
 void shell_kv_drop(struct agent *a, uint64_t ticket);
+/* The agent stops: all links of exports. */
 void shell_kv_links_close(struct agent *a);
+/* AGENT_DO_SPILL: the executor copies a chain's pages for the store of what is spilled. */
 void shell_spill(struct agent *a, const struct agent_action *act);
+/* AGENT_DO_UNSPILL: that store reads a chain's pages back for a sequence that awaits them. */
 void shell_unspill(struct agent *a, const struct agent_action *act);
+/* AGENT_DO_SPILLS_TELL: it says what it has of a stage's chains, and what changes from now on. */
 void shell_spills_tell(struct agent *a, const struct agent_action *act);
 
 /* ---- shell_actions.c; all in the monitor */
 
-/* What only the loop may do is noted for it. */
+/* Does what the core said last; what only the loop may do is noted for it. */
 void shell_actions_do(struct agent *a);
+/* Nobody waits for this profile any more. */
 void shell_profile_drop(struct agent *a, uint64_t slot);
 
 /* ---- shell_monitor.c */
 
+/* Makes and frees its locks. */
 void shell_monitor_init(struct agent *a);
 void shell_monitor_fini(struct agent *a);
 /* Any thread. It gets its turn before anyone comes a second time. */
@@ -255,7 +289,9 @@ void shell_loop_event(struct agent *a, const struct agent_event *ev);
 
 /* The store has opened a model for the profiler, or could not. */
 void shell_profile_opened(struct agent *a, const struct queued_event *m);
+/* The end of a measurement, of a model or of shares: told under its request. */
 void shell_profiled(struct agent *a, struct queued_event *m);
+/* How one goes: the same. */
 void shell_profiling(struct agent *a, struct queued_event *m);
 
 /* ---- shell_events.c */
@@ -265,7 +301,8 @@ void shell_woken(uv_async_t *wake);
 /* In the monitor: a frame of a stage. Takes the payload. */
 void shell_frame(struct agent *a, const struct frame_header *h, struct data_buffer *payload);
 
-/* ---- shell_reports.c: callbacks, `ctx` is the agent; any thread */
+/* ---- shell_reports.c: callbacks, `ctx` is the agent; any thread. What is reported is copied, but
+ * for frames and results of batches, which are fed at once */
 
 void shell_on_frame(void *ctx, const struct frame_header *h, struct data_buffer *payload);
 void shell_on_link_down(void *ctx, struct data_link *link, const struct err *why);
@@ -276,8 +313,5 @@ void shell_on_store(void *ctx, const struct store_report *r);
 void shell_on_spills(void *ctx, const struct spill_report *r);
 void shell_on_spill_found(void *ctx, const struct spill_want *w, struct spill_found *found,
                           const struct err *why);
-
-/* Slots of profiles are told from those of stages by this bit. */
-#define SHELL_PROFILE_SLOT (UINT64_C(1) << 63)
 
 #endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/profiler.h"
 #include "agent/shell_int.h"
 
 static struct err *error_copy(const struct err *e)
@@ -149,12 +148,13 @@ static void loaded_put(struct agent *a, const struct executor_report *r)
                                                  .done_bytes = r->done_bytes,
                                                  .total_bytes = r->total_bytes,
                                                  .warming = r->warming,
-                                                 .width_in = r->width_in,
-                                                 .width_out = r->width_out,
+                                                 .row_in = r->row_in,
+                                                 .row_out = r->row_out,
                                                  .vocabulary = r->vocabulary,
                                                  .row_width = r->row_width,
                                                  .kv = r->kv,
-                                                 .outputs = r->outputs};
+                                                 .outputs = r->outputs,
+                                                 .hop = r->hop};
     shell_event_put(a, &m);
 }
 
@@ -171,13 +171,9 @@ static void filling_put(struct agent *a, const struct executor_report *r)
 static void profiling_put(struct agent *a, const struct executor_report *r)
 {
     struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILING},
-                             .memory = strdup(r->profiling->what)};
-    m.event.u.profiling.id = r->ticket; /* as below */
-    m.event.u.profiling.progress =
-        (struct message_profile_progress){.points = (uint64_t)r->profiling->points,
-                                          .elapsed_s = r->profiling->elapsed_s,
-                                          .budget_s = r->profiling->budget_s,
-                                          .error = r->profiling->error};
+                             .memory = strdup(r->profiling->what),
+                             .profile_slot = r->ticket};
+    m.event.u.profiling.progress = *r->profiling;
     shell_event_put(a, &m);
 }
 
@@ -185,8 +181,8 @@ static void profiled_put(struct agent *a, const struct executor_report *r)
 {
     struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED},
                              .error = r->status < 0 ? error_copy(r->error) : NULL,
-                             .memory = strdup(r->tables)};
-    m.event.u.profiled.id = r->ticket; /* the profile's slot, until the loop looks it up */
+                             .memory = strdup(r->tables),
+                             .profile_slot = r->ticket};
     m.event.u.profiled.status = m.memory || r->status < 0 ? r->status : HP_ENOMEM;
     shell_event_put(a, &m);
 }
@@ -244,7 +240,7 @@ void shell_on_store(void *ctx, const struct store_report *r)
         m.event.u.store.models_unknown = r->models_unknown || !models_copy(&m, &r->models);
     } else {
         m.event.kind = AGENT_EVENT_FETCHED;
-        m.opened = r->kind == STORE_OPENED;
+        m.profile_slot = r->kind == STORE_OPENED ? r->slot : 0;
         m.event.u.progress = (struct agent_progress){.slot = r->slot,
                                                      .ticket = r->ticket,
                                                      .status = r->status,

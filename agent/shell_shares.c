@@ -50,8 +50,7 @@ static void share_measures(void *ctx, uint64_t id, const struct share_measuring 
     snprintf(what, sizeof what, "batches of %lld on 1/%d", (long long)how->batch, how->parts);
     if (how->parts == 1)
         snprintf(what, sizeof what, "batches of %lld", (long long)how->batch);
-    struct queued_event m = {
-        .event = {.kind = AGENT_EVENT_PROFILING}, .memory = strdup(what), .known = true};
+    struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILING}, .memory = strdup(what)};
     m.event.u.profiling.id = id;
     m.event.u.profiling.progress = (struct message_profile_progress){.points = (uint64_t)how->runs,
                                                                      .elapsed_s = how->elapsed_s,
@@ -64,8 +63,7 @@ static void share_measured(void *ctx, uint64_t id, const char *profile, const st
 {
     struct queued_event m = {.event = {.kind = AGENT_EVENT_PROFILED},
                              .memory = strdup(profile),
-                             .error = e ? malloc(sizeof *m.error) : NULL,
-                             .known = true};
+                             .error = e ? malloc(sizeof *m.error) : NULL};
     if (m.error)
         *m.error = *e;
     m.event.u.profiled.id = id;

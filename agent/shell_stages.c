@@ -41,36 +41,38 @@ static uint64_t pool_size(struct agent *a)
     return stage_receiving_bytes(inputs, least);
 }
 
-/* The elements of a token that come from the stage before. */
-static uint64_t entering_width(const struct message_stage_prepare *p)
+/* What comes of a token from the stage before. */
+static struct frame_row entering_row(const struct message_stage_prepare *p)
 {
     const struct message_value *values = p->enters.items;
-    uint64_t width = 0;
-    for (size_t i = 0; i < p->enters.count; i++)
-        width += values[i].width;
-    return width;
+    struct frame_row row = {0};
+    for (size_t i = 0; i < p->enters.count; i++) {
+        row.width += values[i].width;
+        row.exact += values[i].exact ? values[i].width : 0;
+    }
+    return row;
 }
 
 /* How much more of the memory for stages the pool takes from now on. */
-static uint64_t stage_receives(struct agent *a, struct shell_stage *s, uint64_t width)
+static uint64_t stage_receives(struct agent *a, struct shell_stage *s, struct frame_row row)
 {
     s->inputs_bytes = 0;
     uint64_t before = pool_size(a);
-    if (width)
-        s->inputs_bytes = stage_inputs_bytes(s->n_stages, s->max_batch_tokens, width, s->wire);
+    if (row.width)
+        s->inputs_bytes = stage_inputs_bytes(s->n_stages, s->max_batch_tokens, row, s->wire);
     return pool_size(a) - before;
 }
 
 /* Who ordered it may not have said what comes: then nobody has counted it. */
-void shell_stage_loaded(struct agent *a, struct shell_stage *s, uint32_t width_in,
-                        uint32_t vocabulary)
+void shell_stage_loaded(struct agent *a, struct shell_stage *s, const struct agent_progress *loaded)
 {
-    s->vocabulary = vocabulary;
+    s->vocabulary = loaded->vocabulary;
+    s->hop = loaded->hop;
     if (s->runner) {
         s->inputs_bytes = SHARE_INPUTS * share_runner_view(s->runner).input_bytes;
         pool_size(a);
     } else if (!s->inputs_bytes)
-        stage_receives(a, s, width_in);
+        stage_receives(a, s, loaded->row_in);
 }
 
 /* ---- frames ---- */
@@ -209,11 +211,10 @@ void shell_stage_load(struct agent *a, const struct agent_action *act)
     frame_dtype_of_word(p->wire, &l.wire);
     l.kv_given = kv_format_of_word(p->kv, l.f32, &l.kv);
     s->wire = l.wire;
-    s->end_layer = (int)p->end_layer;
     s->stands_for = p->stands_for;
     s->n_stages = p->n_stages;
     s->max_batch_tokens = p->max_batch_tokens;
-    l.receiving_bytes = stage_receives(a, s, p->stage ? entering_width(p) : 0);
+    l.receiving_bytes = stage_receives(a, s, p->stage ? entering_row(p) : (struct frame_row){0});
     executor_load(s->executor, &l);
 }
 
@@ -236,7 +237,7 @@ static void outlet_make(struct agent *a, const struct shell_stage *s, struct pac
                               .paced = a->paced,
                               .device = device,
                               .tokens = tokens,
-                              .end_layer = s->end_layer,
+                              .hop = s->hop,
                               .stands_for = s->stands_for,
                               .left = outlet_left,
                               .ctx = a};
@@ -254,4 +255,6 @@ void shell_stage_connect(struct agent *a, const struct agent_action *act)
         return;
     outlet_make(a, s, act->u.connect.next, act->u.connect.next_device, false, &s->next);
     outlet_make(a, s, act->u.connect.first, act->u.connect.first_device, true, &s->first);
+    if (act->u.connect.session)
+        executor_expect(s->executor, s->slot, act->u.connect.session);
 }

@@ -58,7 +58,7 @@ void spill_store_get(struct spill_store *s, const struct spill_want *w);
 /* All that there is of this stage's chains is told, and what changes from now on, until it goes. */
 void spill_store_tell(struct spill_store *s, uint64_t slot, const struct digest *identity);
 void spill_store_forget(struct spill_store *s, uint64_t slot);
-/* So many bytes were copied into a stage in that time. */
+/* Tells that so many bytes were copied into a stage in that time. */
 void spill_store_measured(struct spill_store *s, uint64_t bytes, double seconds);
 
 #endif

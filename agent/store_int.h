@@ -82,9 +82,9 @@ int store_chunk_read(const struct store_model *m, uint32_t chunk, uint8_t *out, 
  * digest, unless that was done before and its file is untouched since. HP_ECORRUPT, HP_EIO (it
  * cannot be read): the text names file and chunk. */
 int store_chunk_check(struct store_model *m, uint32_t chunk, uint8_t *scratch, struct err *e);
-/* It is not there any more. */
+/* The chunk is not there any more. */
 void store_chunk_forget(struct store_model *m, uint32_t chunk);
-/* It cannot be read now, and counts as not there until store_have_read is tried again. */
+/* The chunk cannot be read now, and counts as not there until store_have_read is tried again. */
 void store_chunk_leave(struct store_model *m, uint32_t chunk);
 /* Bytes [offset, offset + size) of a file. HP_ENOENT when there is none or it ends before;
  * HP_EIO. */

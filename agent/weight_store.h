@@ -5,9 +5,9 @@
  *
  *     FOLDER/models/<id>/manifest   as it came (its digest is the id)
  *     FOLDER/models/<id>/files/...  the sparse copy
- *     FOLDER/models/<id>/have       which chunks are there, appended after their bytes are on disk:
- * 8 bytes each, a torn end is cut off FOLDER/models/<id>/used       its time is that of the last
- * use
+ *     FOLDER/models/<id>/have       which chunks are there, 8 bytes each, appended after
+ *                                   their bytes are on disk; a torn end is cut off
+ *     FOLDER/models/<id>/used       its time is that of the last use
  *
  * A crash at any moment loses at most chunks that were not yet said to be there. One thread uses a
  * store at a time, and one process (a lock file). A limit on bytes is kept by removing whole

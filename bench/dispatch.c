@@ -175,10 +175,10 @@ static void measure_simulator(const struct dispatch_topology *t, enum simulate_s
         exit(1);
     streams_init(t, load, 300, stream);
     double started = processor_s();
-    if (simulate(t,
-                 &(struct simulate_options){
-                     .scheduler = scheduler, .latency_noise = noise, .network_jitter = noise},
-                 arrivals_next, stream, &r, &e) < 0)
+    if (simulate_run(t,
+                     &(struct simulate_options){
+                         .scheduler = scheduler, .latency_noise = noise, .network_jitter = noise},
+                     arrivals_next, stream, &r, &e) < 0)
         die(&e);
     double took_s = processor_s() - started, least = 1;
     for (int m = 0; m < MODELS; m++) {

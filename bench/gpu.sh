@@ -9,8 +9,8 @@
 # --built: FOLDER holds it all already (built elsewhere, or by the call before), nothing is compiled: all of it takes some 4 minutes then.
 # --pack: builds for CUDA_ARCHS where there is no GPU, puts the programs of build/ with their libraries and the golden models (GOLDEN: ../shared) beside it, and makes FOLDER.tar.xz of
 # it, for `bench/gpu.sh --built FOLDER` in a copy of the repository on a machine that has one.
-# --stand-in: the same with tests/cuda_on_cpu for a GPU and small shapes: whether this script works, not how fast anything is. CC, CXX and NVCC name compilers, CUDA_ARCHS="90" the
-# architectures (that of the GPU).
+# --stand-in: the same with tests/cuda_on_cpu for a GPU and small shapes: whether this script works, not how fast anything is. Objects of kernels and of the stand-in that lie in
+# STANDIN_OBJECTS (build/obj/tests/cuda_on_cpu, where `make cuda-on-cpu` has them) are taken as they are. CC, CXX and NVCC name compilers, CUDA_ARCHS="90" the architectures (that of the GPU).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 standin= built= pack=
@@ -38,13 +38,17 @@ common=(agent/backend/tensor.c common/bytes.c common/plugin_object.c common/spre
     model/dtype/{blocks,dtype,half,pack_blocks,pack_superblocks,quantise,superblocks}.c)
 host=(agent/backend/cuda/*.c)
 reference=(agent/backend/{backend,plugin}.c agent/backend/plain/*.c common/env.c bench/gpu/none.c)
-sampler=(agent/engine/sampler{,_ask,_order,_select,_kernels,_avx2,_avx512}.c common/sampling.c)
+sampler=(agent/engine/sampler*.c common/sampling.c)
 kernels=(agent/backend/cuda/*.cu)
 tests=(products operators attention experts groups fused alone steps streams sampling)
 cflags=(-std=c11 -D_GNU_SOURCE -O2 -fPIC -pthread -Wall -Wno-format-truncation -I. -Ibench/gpu "-DHP_VERSION=\"$(cat VERSION)\"")
 
 object() { echo "$out/$(echo "$1" | tr / _).o"; }
+made() { [ -n "$standin" ] && [ -n "${STANDIN_OBJECTS:-}" ] && cp "$STANDIN_OBJECTS/$(basename "${1%.*}").o" "$(object "$1")" 2>/dev/null; } # source
 compile() { # source
+    case $1 in
+    *.cc | *.cu) ! made "$1" || return 0 ;;
+    esac
     case $1 in
     *_avx2.c) "$CC" "${cflags[@]}" -mavx2 -mfma -mf16c -c "$1" -o "$(object "$1")" ;;
     *_avx512.c) "$CC" "${cflags[@]}" -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -c "$1" -o "$(object "$1")" ;;
@@ -78,7 +82,7 @@ build() {
     say "building in $out"
     tools/plugin_interface "$CC" "$out/plugin_interface.c"
     "$CC" "${cflags[@]}" -c "$out/plugin_interface.c" -o "$out/plugin_interface.o"
-    export -f compile object
+    export -f compile object made
     printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I{} bash -c "$(declare -p cflags codes 2>/dev/null); compile {}" || fail "it does not compile"
     "${link[@]}" -o "$out/libhp-cuda.so" $(objects "${kernels[@]}" "${host[@]}" "${common[@]}") "$out/plugin_interface.o" "${runtime[@]}" -lm -lpthread -ldl || fail "the plugin does not link"
     shared=($(objects "${common[@]}" "${reference[@]}" "${sampler[@]}") "$out/plugin_interface.o")

@@ -4,8 +4,8 @@
  * what reading memory takes, and attention against both. Processor time, best of a few rounds,
  * since others may use this machine too.
  *
- *     kernels [LEVEL [FORMAT ..]]     all of avx512_bf16, avx512, avx_vnni and avx2, and all
- * formats, or those
+ *     kernels [LEVEL [FORMAT ..]]     of avx512_bf16, avx512, avx_vnni and avx2 all, or one,
+ *                                     and all formats, or these
  */
 #include "agent/backend/cpu/kernels.h"
 
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "agent/backend/backend.h"
+#include "bench/fill.h"
 #include "bench/machine.h"
 
 enum { ROWS = 256, INPUTS = 2048, LARGE_OUTPUTS = 32000 };
@@ -23,32 +24,6 @@ enum { ROWS = 256, INPUTS = 2048, LARGE_OUTPUTS = 32000 };
 struct bench_product {
     double flops_per_s, bytes_per_s;
 };
-
-/* Random bytes with scales that are sound; small numbers where there are no scales. */
-static void weights_fill(enum dtype t, uint8_t *data, uint64_t bytes)
-{
-    const struct dtype_info *info = dtype_info(t);
-    const uint16_t small = t == DTYPE_F32 || t == DTYPE_BF16 ? 0x3c00 : 0x2000; /* 0.008 */
-    uint32_t random = 1;
-    for (uint64_t i = 0; i < bytes; i++, random = random * 1664525 + 1013904223)
-        data[i] = (uint8_t)(random >> 24);
-    for (uint64_t at = 0; at < bytes; at += info->block_bytes) {
-        for (int i = 0; i < info->n_scales; i++)
-            memcpy(data + at + info->scales_at + 2 * i, &small, sizeof small);
-        if (t == DTYPE_MXFP4)
-            data[at] = 120;
-        if (info->block_elements == 1)
-            memcpy(data + at + info->block_bytes - sizeof small, &small, sizeof small);
-    }
-}
-
-/* Like a model's activations: one channel of 97 is twenty times as large as the others. */
-static void inputs_fill(float *x, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        x[i] =
-            ((float)(i * 2654435761u >> 20 & 0xff) / 256 - 0.5f) * (i % INPUTS % 97 == 5 ? 20 : 1);
-}
 
 /* Best of a few rounds of one product; 0 where there is no memory for it. */
 static struct bench_product measure(struct device *d, enum dtype t, size_t outputs, uint32_t rows,
@@ -81,7 +56,7 @@ static struct bench_product measure(struct device *d, enum dtype t, size_t outpu
         b->op_prepare(d, &(struct op_request){.op = &row, .weights = {loaded}}, &op, &e) == 0) {
         struct tensor in = tensor_rows(x, DTYPE_F32, rows, INPUTS),
                       out = tensor_rows(y, DTYPE_F32, rows, outputs);
-        inputs_fill(x.data, (uint64_t)rows * INPUTS);
+        inputs_fill(x.data, (uint64_t)rows * INPUTS, INPUTS);
         for (int i = 0; i < ROUNDS; i++) {
             double start = seconds();
             b->op_run(s, op, &in, &out, NULL);
@@ -138,7 +113,7 @@ static double attention_seconds(struct device *d, enum kv_format format, uint32_
         struct op_batch batch = {.runs = &run, .n_runs = 1, .kv = &group};
         struct tensor in[3], out;
         memset(pool.data, 0x2c, pool.bytes); /* halves of about 0.07; in 8 bits 3 */
-        inputs_fill(x.data, x.bytes / sizeof(float));
+        inputs_fill(x.data, x.bytes / sizeof(float), INPUTS);
         for (int i = 0; i < 3; i++, part.data = (uint8_t *)part.data + part.bytes)
             in[i] = tensor_rows(part, DTYPE_F32, rows, (i == 0 ? HEADS : KV_HEADS) * HEAD_DIM);
         out = tensor_rows(part, DTYPE_F32, rows, HEADS * HEAD_DIM);

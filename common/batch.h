@@ -5,6 +5,7 @@
 #define HP_COMMON_BATCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Guesses of a sequence's next tokens that one batch may verify: with the token that is due as many
@@ -52,6 +53,31 @@ struct batch {
     bool slice; /* a slice of a prompt; else decode tokens, or a short slice (or nothing) */
     bool again; /* without runs: the frame came twice, and its batch has gone on already */
 };
+
+/* Where a run stands among what its batch has and what the last stage makes of it, run after run:
+ * ids [n_tokens]; rows of logits [n_logits]; places for tokens that are picked, one, and one more
+ * for each guess; scores, [n_scored][scored_width] and, where a token is picked, [1 + n_drafts]
+ * [said_width]. Zero: the first run. */
+struct batch_place {
+    uint32_t token, row, pick;
+    size_t score;
+};
+
+/* Scores of the run's own tokens, which stand before those of what is picked. */
+static inline size_t batch_run_prompt_scores(const struct batch_run *run)
+{
+    return (size_t)run->n_scored * run->scored_width;
+}
+
+/* From a run to where the next one stands. */
+static inline void batch_place_pass(struct batch_place *at, const struct batch_run *run)
+{
+    at->token += run->n_tokens;
+    at->row += run->n_logits;
+    at->pick += 1 + run->n_drafts;
+    at->score += batch_run_prompt_scores(run) +
+                 (run->sample ? (size_t)(1 + run->n_drafts) * run->said_width : 0);
+}
 
 /* Frees the arrays; the batch is empty then. */
 void batch_free(struct batch *b);

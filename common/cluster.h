@@ -16,6 +16,11 @@
 
 enum { CLUSTER_MAX_DEVICES = 200000 };
 
+/* Between two processes of one box, where nothing was measured: what agents say of their loopback,
+ * and what plans count for two agents of one box. */
+#define CLUSTER_LOOPBACK_BYTES_PER_S 2e9
+#define CLUSTER_LOOPBACK_LATENCY_S 3e-5
+
 struct cluster_wire {
     double bandwidth_bytes_per_s; /* 0: no path */
     double latency_s;

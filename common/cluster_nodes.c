@@ -178,16 +178,17 @@ static int read_node_count(const struct json_at *item, uint64_t *count, size_t *
     return 0;
 }
 
-int cluster_read_nodes(struct cluster_reader *r, const struct json_at *list, struct err *e)
+/* Room for all nodes of n items, and their devices. */
+static int nodes_reserve(struct cluster_reader *r, const struct json_at *list, size_t n,
+                         struct err *e)
 {
     struct cluster *c = &r->c;
-    size_t n, total_nodes = 0, total_devices = 0;
-    int rc = json_as_array(list, &n, e);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    size_t total_nodes = 0, total_devices = 0, devices;
+    uint64_t count;
+    for (size_t i = 0; i < n; i++) {
         struct json_at item = json_item(list, i);
-        uint64_t count;
-        size_t devices;
-        if ((rc = read_node_count(&item, &count, &devices, e)) < 0)
+        int rc = read_node_count(&item, &count, &devices, e);
+        if (rc < 0)
             return rc;
         total_nodes += count;
         if (devices > CLUSTER_MAX_DEVICES ||
@@ -195,29 +196,37 @@ int cluster_read_nodes(struct cluster_reader *r, const struct json_at *list, str
             total_nodes > CLUSTER_MAX_DEVICES)
             return json_fail(list, e, "more than %d nodes or devices", CLUSTER_MAX_DEVICES);
     }
-    if (rc < 0)
-        return rc;
     c->nodes = arena_alloc(&c->arena, total_nodes + 1, sizeof *c->nodes);
     c->devices = arena_alloc(&c->arena, total_devices + 1, sizeof *c->devices);
-    if (!c->nodes || !c->devices)
-        return json_no_memory(list, e);
-    for (size_t i = 0; i < n; i++) {
-        struct json_at item = json_item(list, i);
-        uint64_t count;
-        size_t devices;
-        const char *name;
-        if ((rc = json_get_string(&item, "name", &name, e)) < 0 ||
-            (rc = read_node_count(&item, &count, &devices, e)) < 0)
-            return rc;
-        for (uint64_t k = 0; k < count; k++) {
-            const char *own = count == 1
-                                  ? arena_strdup(&c->arena, name)
-                                  : arena_printf(&c->arena, "%s-%llu", name, (unsigned long long)k);
-            if (!own)
-                return json_no_memory(list, e);
-            if ((rc = read_node(r, own, &item, e)) < 0)
-                return rc;
-        }
+    return c->nodes && c->devices ? 0 : json_no_memory(list, e);
+}
+
+/* An item that stands for `count` nodes: NAME, or NAME-0, NAME-1, ... */
+static int read_equal_nodes(struct cluster_reader *r, const struct json_at *item, struct err *e)
+{
+    struct cluster *c = &r->c;
+    uint64_t count;
+    size_t devices;
+    const char *name;
+    int rc = json_get_string(item, "name", &name, e);
+    rc = rc < 0 ? rc : read_node_count(item, &count, &devices, e);
+    for (uint64_t k = 0; rc == 0 && k < count; k++) {
+        const char *own = count == 1
+                              ? arena_strdup(&c->arena, name)
+                              : arena_printf(&c->arena, "%s-%llu", name, (unsigned long long)k);
+        rc = own ? read_node(r, own, item, e) : json_no_memory(item, e);
     }
-    return 0;
+    return rc;
+}
+
+int cluster_read_nodes(struct cluster_reader *r, const struct json_at *list, struct err *e)
+{
+    size_t n;
+    int rc = json_as_array(list, &n, e);
+    rc = rc < 0 ? rc : nodes_reserve(r, list, n, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct json_at item = json_item(list, i);
+        rc = read_equal_nodes(r, &item, e);
+    }
+    return rc;
 }

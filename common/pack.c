@@ -101,21 +101,21 @@ void pack_encode(const struct pack_field *fields, const void *object, struct buf
 
 /* ---- reading: one pass over the bytes ---- */
 
-enum token_kind {
-    TOKEN_OTHER,
-    TOKEN_NUMBER,
-    TOKEN_NEGATIVE,
-    TOKEN_REAL,
-    TOKEN_BOOL,
-    TOKEN_TEXT,
-    TOKEN_BYTES,
-    TOKEN_ARRAY,
-    TOKEN_MAP
+enum packed_kind {
+    PACKED_OTHER,
+    PACKED_NUMBER,
+    PACKED_NEGATIVE,
+    PACKED_REAL,
+    PACKED_BOOL,
+    PACKED_TEXT,
+    PACKED_BYTES,
+    PACKED_ARRAY,
+    PACKED_MAP
 };
 
 /* The head of a value, with the bytes of a text or bin; the members of an array or map follow. */
-struct token {
-    enum token_kind kind;
+struct packed {
+    enum packed_kind kind;
     uint64_t number;     /* NUMBER; BOOL; how many members an ARRAY or pairs a MAP has */
     double real;         /* NUMBER, NEGATIVE, REAL */
     const uint8_t *data; /* TEXT, BYTES */
@@ -131,7 +131,7 @@ static uint64_t big_endian(struct reader *r, size_t n)
     return v;
 }
 
-static void token_span(struct reader *r, struct token *t, enum token_kind kind, uint64_t size)
+static void packed_span(struct reader *r, struct packed *t, enum packed_kind kind, uint64_t size)
 {
     t->kind = kind;
     if (size > r->size - r->at)
@@ -142,30 +142,30 @@ static void token_span(struct reader *r, struct token *t, enum token_kind kind, 
 }
 
 /* A container that claims more members than bytes are left is a lie that would cost memory. */
-static void token_container(struct reader *r, struct token *t, enum token_kind kind,
-                            uint64_t members)
+static void packed_container(struct reader *r, struct packed *t, enum packed_kind kind,
+                             uint64_t members)
 {
     t->kind = kind;
     t->number = members;
-    if (members * (kind == TOKEN_MAP ? 2 : 1) > r->size - r->at)
+    if (members * (kind == PACKED_MAP ? 2 : 1) > r->size - r->at)
         r->failed = true;
 }
 
-static void token_signed(struct token *t, int64_t v)
+static void packed_signed(struct packed *t, int64_t v)
 {
-    t->kind = v < 0 ? TOKEN_NEGATIVE : TOKEN_NUMBER;
+    t->kind = v < 0 ? PACKED_NEGATIVE : PACKED_NUMBER;
     t->number = v < 0 ? 0 : (uint64_t)v;
     t->real = (double)v;
 }
 
-static void token_unsigned(struct token *t, uint64_t v)
+static void packed_unsigned(struct packed *t, uint64_t v)
 {
-    t->kind = TOKEN_NUMBER;
+    t->kind = PACKED_NUMBER;
     t->number = v;
     t->real = (double)v;
 }
 
-static void token_real(struct reader *r, struct token *t, size_t bytes)
+static void packed_real(struct reader *r, struct packed *t, size_t bytes)
 {
     uint64_t bits = big_endian(r, bytes);
     uint32_t low = (uint32_t)bits;
@@ -174,65 +174,65 @@ static void token_real(struct reader *r, struct token *t, size_t bytes)
     memcpy(&t->real, &bits, sizeof t->real);
     if (bytes == sizeof narrow)
         t->real = (double)narrow;
-    t->kind = TOKEN_REAL;
+    t->kind = PACKED_REAL;
 }
 
 /* Sizes below are powers of two by the tag's distance from the first of its family. */
-static void token_long(struct reader *r, uint8_t tag, struct token *t)
+static void packed_long(struct reader *r, uint8_t tag, struct packed *t)
 {
     if (tag >= 0xc4 && tag <= 0xc6)
-        token_span(r, t, TOKEN_BYTES, big_endian(r, (size_t)1 << (tag - 0xc4)));
+        packed_span(r, t, PACKED_BYTES, big_endian(r, (size_t)1 << (tag - 0xc4)));
     else if (tag == 0xca || tag == 0xcb)
-        token_real(r, t, tag == 0xca ? 4 : 8);
+        packed_real(r, t, tag == 0xca ? 4 : 8);
     else if (tag >= 0xcc && tag <= 0xcf)
-        token_unsigned(t, big_endian(r, (size_t)1 << (tag - 0xcc)));
+        packed_unsigned(t, big_endian(r, (size_t)1 << (tag - 0xcc)));
     else if (tag >= 0xd0 && tag <= 0xd3) {
         int unused_bits = 64 - (8 << (tag - 0xd0));
-        token_signed(t, (int64_t)(big_endian(r, (size_t)1 << (tag - 0xd0)) << unused_bits) >>
-                            unused_bits);
+        packed_signed(t, (int64_t)(big_endian(r, (size_t)1 << (tag - 0xd0)) << unused_bits) >>
+                             unused_bits);
     } else if (tag >= 0xd9 && tag <= 0xdb)
-        token_span(r, t, TOKEN_TEXT, big_endian(r, (size_t)1 << (tag - 0xd9)));
+        packed_span(r, t, PACKED_TEXT, big_endian(r, (size_t)1 << (tag - 0xd9)));
     else if (tag == 0xdc || tag == 0xdd)
-        token_container(r, t, TOKEN_ARRAY, big_endian(r, tag == 0xdc ? 2 : 4));
+        packed_container(r, t, PACKED_ARRAY, big_endian(r, tag == 0xdc ? 2 : 4));
     else if (tag == 0xde || tag == 0xdf)
-        token_container(r, t, TOKEN_MAP, big_endian(r, tag == 0xde ? 2 : 4));
+        packed_container(r, t, PACKED_MAP, big_endian(r, tag == 0xde ? 2 : 4));
     else
         r->failed = true; /* extension types: we never send one */
 }
 
-static struct token token_read(struct reader *r)
+static struct packed packed_read(struct reader *r)
 {
-    struct token t = {0};
+    struct packed t = {0};
     uint8_t tag = reader_u8(r);
     if (r->failed)
         return t;
     if (tag <= 0x7f)
-        token_unsigned(&t, tag);
+        packed_unsigned(&t, tag);
     else if (tag >= 0xe0)
-        token_signed(&t, (int8_t)tag);
+        packed_signed(&t, (int8_t)tag);
     else if (tag <= 0x8f)
-        token_container(r, &t, TOKEN_MAP, tag & 15);
+        packed_container(r, &t, PACKED_MAP, tag & 15);
     else if (tag <= 0x9f)
-        token_container(r, &t, TOKEN_ARRAY, tag & 15);
+        packed_container(r, &t, PACKED_ARRAY, tag & 15);
     else if (tag <= 0xbf)
-        token_span(r, &t, TOKEN_TEXT, tag & 31);
+        packed_span(r, &t, PACKED_TEXT, tag & 31);
     else if (tag == 0xc2 || tag == 0xc3)
-        t = (struct token){.kind = TOKEN_BOOL, .number = tag == 0xc3};
+        t = (struct packed){.kind = PACKED_BOOL, .number = tag == 0xc3};
     else if (tag != 0xc0)
-        token_long(r, tag, &t);
+        packed_long(r, tag, &t);
     return t;
 }
 
 /* Passes over the members of a value whose head was read at `depth`. */
-static void members_skip(struct reader *r, const struct token *t, int depth)
+static void members_skip(struct reader *r, const struct packed *t, int depth)
 {
-    uint64_t members = t->kind == TOKEN_ARRAY ? t->number
-                       : t->kind == TOKEN_MAP ? 2 * t->number
-                                              : 0;
+    uint64_t members = t->kind == PACKED_ARRAY ? t->number
+                       : t->kind == PACKED_MAP ? 2 * t->number
+                                               : 0;
     if (members && depth >= MAX_DEPTH)
         r->failed = true;
     for (uint64_t i = 0; i < members && !r->failed; i++) {
-        struct token member = token_read(r);
+        struct packed member = packed_read(r);
         members_skip(r, &member, depth + 1);
     }
 }
@@ -244,19 +244,19 @@ static int wrong_type(const struct pack_field *f, const char *expected, struct e
     return err_set(e, HP_EPARSE, "message field \"%s\" is not %s", f->key, expected);
 }
 
-static int read_f64(const struct pack_field *f, const struct token *t, double *out, struct err *e)
+static int read_f64(const struct pack_field *f, const struct packed *t, double *out, struct err *e)
 {
-    if (t->kind != TOKEN_NUMBER && t->kind != TOKEN_NEGATIVE && t->kind != TOKEN_REAL)
+    if (t->kind != PACKED_NUMBER && t->kind != PACKED_NEGATIVE && t->kind != PACKED_REAL)
         return wrong_type(f, "a number", e);
     *out = t->real;
     return isfinite(*out) ? 0 : wrong_type(f, "a finite number", e);
 }
 
-static int read_text(const struct pack_field *f, const struct token *t, struct arena *arena,
+static int read_text(const struct pack_field *f, const struct packed *t, struct arena *arena,
                      const char **out, struct err *e)
 {
     const char *text = (const char *)t->data;
-    if (t->kind != TOKEN_TEXT || (t->size && memchr(text, 0, t->size)))
+    if (t->kind != PACKED_TEXT || (t->size && memchr(text, 0, t->size)))
         return wrong_type(f, "text", e);
     if (t->size && utf8_valid_prefix(text, t->size) != t->size)
         return wrong_type(f, "text in UTF-8", e);
@@ -264,10 +264,10 @@ static int read_text(const struct pack_field *f, const struct token *t, struct a
     return *out ? 0 : err_no_memory(e, "reading a message");
 }
 
-static int read_u32s(const struct pack_field *f, const struct token *t, struct arena *arena,
+static int read_u32s(const struct pack_field *f, const struct packed *t, struct arena *arena,
                      struct pack_u32s *out, struct err *e)
 {
-    if (t->kind != TOKEN_BYTES || t->size % sizeof(uint32_t))
+    if (t->kind != PACKED_BYTES || t->size % sizeof(uint32_t))
         return wrong_type(f, "a list of 32-bit numbers", e);
     out->count = t->size / sizeof(uint32_t);
     out->items = arena_memdup(arena, t->data, t->size); /* aligned, unlike the wire */
@@ -277,11 +277,11 @@ static int read_u32s(const struct pack_field *f, const struct token *t, struct a
 static int read_object(const struct pack_field *fields, struct reader *r, int depth,
                        struct arena *arena, void *object, struct err *e);
 
-static int read_list(const struct pack_field *f, const struct token *t, struct reader *r, int depth,
-                     struct arena *arena, struct pack_list *out, struct err *e)
+static int read_list(const struct pack_field *f, const struct packed *t, struct reader *r,
+                     int depth, struct arena *arena, struct pack_list *out, struct err *e)
 {
     size_t most = f->max_rows ? f->max_rows : PACK_MAX_ROWS, n = (size_t)t->number;
-    if (t->kind != TOKEN_ARRAY)
+    if (t->kind != PACKED_ARRAY)
         return wrong_type(f, "a list", e);
     if (n > most)
         return err_set(e, HP_EPARSE, "message field \"%s\" has %zu rows; %zu are the limit", f->key,
@@ -301,30 +301,31 @@ static int read_list(const struct pack_field *f, const struct token *t, struct r
 static int read_member(const struct pack_field *f, struct reader *r, int depth, struct arena *arena,
                        void *member, struct err *e)
 {
-    struct token t = token_read(r);
+    struct packed t = packed_read(r);
     if (r->failed)
         return 0; /* the caller says so */
     switch (f->kind) {
     case PACK_U64:
         *(uint64_t *)member = t.number;
-        return t.kind == TOKEN_NUMBER ? 0 : wrong_type(f, "a whole number of 0 or more", e);
+        return t.kind == PACKED_NUMBER ? 0 : wrong_type(f, "a whole number of 0 or more", e);
     case PACK_F64: return read_f64(f, &t, member, e);
     case PACK_BOOL:
         *(bool *)member = t.number != 0;
-        return t.kind == TOKEN_BOOL ? 0 : wrong_type(f, "true or false", e);
+        return t.kind == PACKED_BOOL ? 0 : wrong_type(f, "true or false", e);
     case PACK_TEXT: return read_text(f, &t, arena, member, e);
     case PACK_BYTES:
         *(struct pack_span *)member = (struct pack_span){t.data, t.size};
-        return t.kind == TOKEN_BYTES ? 0 : wrong_type(f, "bytes", e);
+        return t.kind == PACKED_BYTES ? 0 : wrong_type(f, "bytes", e);
     case PACK_U32S: return read_u32s(f, &t, arena, member, e);
     case PACK_LIST: return read_list(f, &t, r, depth, arena, member, e);
     }
     return HP_EBUG;
 }
 
-static const struct pack_field *field_find(const struct pack_field *fields, const struct token *key)
+static const struct pack_field *field_find(const struct pack_field *fields,
+                                           const struct packed *key)
 {
-    if (key->kind == TOKEN_TEXT)
+    if (key->kind == PACKED_TEXT)
         for (const struct pack_field *f = fields; f->key; f++)
             if (strlen(f->key) == key->size && memcmp(f->key, key->data, key->size) == 0)
                 return f;
@@ -349,12 +350,12 @@ static int fields_finish(const struct pack_field *fields, uint64_t seen, void *o
 static int read_object(const struct pack_field *fields, struct reader *r, int depth,
                        struct arena *arena, void *object, struct err *e)
 {
-    struct token map = token_read(r);
+    struct packed map = packed_read(r);
     uint64_t seen = 0; /* tables have fewer than 64 rows */
-    if (!r->failed && map.kind != TOKEN_MAP)
+    if (!r->failed && map.kind != PACKED_MAP)
         return err_set(e, HP_EPARSE, "a message is not a map");
     for (uint64_t i = 0; i < map.number && !r->failed; i++) {
-        struct token key = token_read(r);
+        struct packed key = packed_read(r);
         const struct pack_field *f = field_find(fields, &key);
         if (f && seen >> (f - fields) & 1)
             return err_set(e, HP_EPARSE, "message field \"%s\" comes twice", f->key);
@@ -365,7 +366,7 @@ static int read_object(const struct pack_field *fields, struct reader *r, int de
                 return rc;
         } else {
             members_skip(r, &key, depth + 1);
-            struct token value = token_read(r);
+            struct packed value = packed_read(r);
             members_skip(r, &value, depth + 1);
         }
     }

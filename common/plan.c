@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/digest.h"
+#include "common/profile.h"
 
 json_t *plan_envelope(const char *kind, const char *method, double solver_seconds)
 {
@@ -45,6 +46,15 @@ int plan_kind(const struct json_at *at, const char **kind, struct err *e)
 {
     int rc = json_expect_format(at, "hp-plan/1", e);
     return rc == 0 ? json_get_string(at, "kind", kind, e) : rc;
+}
+
+int plan_kind_expect(const struct json_at *at, const char *expected, struct err *e)
+{
+    const char *kind;
+    int rc = plan_kind(at, &kind, e);
+    if (rc == 0 && strcmp(kind, expected) != 0)
+        rc = json_fail(at, e, "is a plan of kind \"%s\", expected \"%s\"", kind, expected);
+    return rc;
 }
 
 int plan_layers_from_json(const struct json_at *at, int expected_first, int *first, int *end,
@@ -136,14 +146,10 @@ int plan_pipeline_from_json(const struct json_at *at, struct arena *arena,
 {
     struct plan_pipeline p = {0};
     struct json_at list, predicted;
-    const char *kind;
     size_t n;
     int rc;
-    if ((rc = plan_kind(at, &kind, e)) < 0)
-        return rc;
-    if (strcmp(kind, "pipeline") != 0)
-        return json_fail(at, e, "is a plan of kind \"%s\", expected \"pipeline\"", kind);
-    if ((rc = json_get(at, "stages", &list, e)) < 0 || (rc = json_as_array(&list, &n, e)) < 0)
+    if ((rc = plan_kind_expect(at, "pipeline", e)) < 0 ||
+        (rc = json_get(at, "stages", &list, e)) < 0 || (rc = json_as_array(&list, &n, e)) < 0)
         return rc;
     if (n == 0)
         return json_fail(&list, e, "is empty: a pipeline has at least one stage");
@@ -156,6 +162,13 @@ int plan_pipeline_from_json(const struct json_at *at, struct arena *arena,
             return rc;
         p.n_stages++;
     }
+    uint64_t groups = 0;
+    if (json_find(at, "expert_groups", &list) && (rc = json_as_u64(&list, &groups, e)) < 0)
+        return rc;
+    if (groups > PROFILE_EXPERTS_MAX)
+        return json_fail(&list, e, "%llu is no number of groups: 1 to %d",
+                         (unsigned long long)groups, PROFILE_EXPERTS_MAX);
+    p.expert_groups = groups > 1 ? (unsigned)groups : 0;
     if ((rc = read_slices(at, arena, &p, e)) < 0 ||
         (rc = json_opt_number_min(at, "micro_batches", 0, 0, &p.micro_batches, e)) < 0)
         return rc;
@@ -186,6 +199,8 @@ int plan_pipeline_to_json(const struct plan_pipeline *p, json_t *plan)
         json_array_append_new(slices, json_integer(p->slices[i]));
     json_object_set_new(plan, "stages", stages);
     json_object_set_new(plan, "slices", slices);
+    if (p->expert_groups > 1)
+        json_object_set_new(plan, "expert_groups", json_integer(p->expert_groups));
     if (p->micro_batches > 0)
         json_object_set_new(plan, "micro_batches", json_real(p->micro_batches));
     json_t *predicted = json_object_get(plan, "predicted");

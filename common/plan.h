@@ -39,12 +39,16 @@ struct plan_pipeline {
     int n_stages;
     int *slices; /* tokens of each; NULL when the plan leaves them to the request */
     int n_slices;
-    double micro_batches; /* 0: none */
-    double makespan_s;    /* 0: not predicted */
+    double micro_batches;   /* 0: none */
+    double makespan_s;      /* 0: not predicted */
+    unsigned expert_groups; /* layers are parts, with each mixture's experts in so many groups
+                               (common/profile_parts.h); 0: none is divided */
 };
 
 /* Reads the kind of a plan ("pipeline", "pools", "coldstart") after checking its format. */
 int plan_kind(const struct json_at *at, const char **kind, struct err *e);
+/* HP_EPARSE: it is a plan of another kind, or none. */
+int plan_kind_expect(const struct json_at *at, const char *expected, struct err *e);
 /* The `layers` of a stage: a half-open range that begins where the stage before it ends. */
 int plan_layers_from_json(const struct json_at *at, int expected_first, int *first, int *end,
                           struct err *e);

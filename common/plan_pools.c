@@ -94,14 +94,10 @@ int plan_pools_from_json(const struct json_at *at, struct arena *arena, struct p
 {
     struct plan_pools p = {0};
     struct json_at list, predicted;
-    const char *kind;
     size_t n;
     int rc;
-    if ((rc = plan_kind(at, &kind, e)) < 0)
-        return rc;
-    if (strcmp(kind, "pools") != 0)
-        return json_fail(at, e, "is a plan of kind \"%s\", expected \"pools\"", kind);
-    if ((rc = json_get(at, "models", &list, e)) < 0 || (rc = json_as_array(&list, &n, e)) < 0)
+    if ((rc = plan_kind_expect(at, "pools", e)) < 0 ||
+        (rc = json_get(at, "models", &list, e)) < 0 || (rc = json_as_array(&list, &n, e)) < 0)
         return rc;
     if (n == 0)
         return json_fail(&list, e, "is empty: a plan serves at least one model");

@@ -20,6 +20,30 @@ static int class_of(struct profile *p, const char *name)
     return p->n_classes++;
 }
 
+/* Optional, as the agents' profiler writes it: {"count": 8, "used": 2, "bytes": 1e9}. */
+static int read_experts(const struct json_at *at, struct profile_layer *l, struct err *e)
+{
+    struct json_at x;
+    int rc;
+    if (!json_find(at, "experts", &x))
+        return 0;
+    if ((rc = json_as_object(&x, e)) < 0 ||
+        (rc = json_get_number_min(&x, "count", 1, &l->experts, e)) < 0 ||
+        (rc = json_get_number_min(&x, "used", 1, &l->experts_used, e)) < 0 ||
+        (rc = json_get_number_min(&x, "bytes", 0, &l->expert_bytes, e)) < 0)
+        return rc;
+    if (l->experts > PROFILE_EXPERTS_MAX || l->experts != floor(l->experts))
+        return json_fail(&x, e, "has %g experts, expected 1 to %d", l->experts,
+                         PROFILE_EXPERTS_MAX);
+    if (l->experts_used > l->experts)
+        return json_fail(&x, e, "has %g experts, of which a token takes %g", l->experts,
+                         l->experts_used);
+    if (l->expert_bytes > l->param_bytes)
+        return json_fail(&x, e, "has %.0f bytes, more than the layer's %.0f", l->expert_bytes,
+                         l->param_bytes);
+    return 0;
+}
+
 static int read_layer(struct profile *p, const struct json_at *at, struct profile_layer *l,
                       struct err *e)
 {
@@ -32,7 +56,8 @@ static int read_layer(struct profile *p, const struct json_at *at, struct profil
         (rc = json_opt_number_min(at, "state_bytes_per_token", 0, 0, &l->state_bytes_per_token,
                                   e)) < 0 ||
         (rc = json_opt_number_min(at, "activation_bytes_per_token", 0, 0,
-                                  &l->activation_bytes_per_token, e)) < 0)
+                                  &l->activation_bytes_per_token, e)) < 0 ||
+        (rc = read_experts(at, l, e)) < 0)
         return rc;
     if (json_find(at, "output_bytes", &m)) {
         p->shape = PROFILE_FIXED;
@@ -135,13 +160,26 @@ static int read_seconds(struct profile *p, const struct json_at *at, struct prof
     return 0;
 }
 
+/* Optional, as the agents' profiler writes it. */
+static int read_step(const struct json_at *at, struct profile_table *t, struct err *e)
+{
+    double step;
+    int rc = json_opt_number_min(at, "step", 0, 0, &step, e);
+    if (rc == 0 && step > PROFILE_STEP_MOST)
+        return json_fail(at, e, "steps of %g tokens are too long: at most %d", step,
+                         PROFILE_STEP_MOST);
+    t->step = rc == 0 ? (int)step : 0;
+    return rc;
+}
+
 static int read_table(struct profile *p, const struct json_at *at, struct profile_table *t,
                       struct err *e)
 {
     bool fixed = p->shape == PROFILE_FIXED;
     int rc;
     if ((rc = read_axis(p, at, fixed ? "share" : "slice", &t->x, &t->n_x, e)) < 0 ||
-        (rc = read_axis(p, at, fixed ? "batch" : "prefix", &t->y, &t->n_y, e)) < 0)
+        (rc = read_axis(p, at, fixed ? "batch" : "prefix", &t->y, &t->n_y, e)) < 0 ||
+        (rc = read_step(at, t, e)) < 0)
         return rc;
     return read_seconds(p, at, t, e);
 }

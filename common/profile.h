@@ -13,6 +13,7 @@
 #include "common/status.h"
 
 enum profile_shape { PROFILE_SEQUENCE, PROFILE_FIXED };
+enum { PROFILE_EXPERTS_MAX = 1 << 12 /* of a layer */ };
 
 struct profile_layer {
     const char *name;
@@ -23,13 +24,20 @@ struct profile_layer {
     double activation_bytes_per_token; /* of one sequence; 0 unless given */
     double output_bytes;               /* fixed shape: per sample */
     double activation_bytes;           /* fixed shape: per sample, while it runs; 0 unless given */
+    /* Of a mixture: experts, how many of them a token takes, and their part of `param_bytes`; 0
+     * unless given. */
+    double experts, experts_used, expert_bytes;
 };
+
+enum { PROFILE_STEP_MOST = 512 };
 
 /* seconds[i * n_y + j] for x[i], y[j]; x is slice or share, y is prefix or batch, both strictly
  * rising. NaN: not profiled. */
 struct profile_table {
     double *x, *y, *seconds;
     int n_x, n_y;
+    int step; /* slices that are multiples of it are quickest: kernels take so many rows together;
+                 0: nobody knows */
 };
 
 struct profile {

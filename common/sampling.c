@@ -52,6 +52,36 @@ static int late_check(const struct sampling_params *p, uint64_t vocabulary, stru
     return 0;
 }
 
+bool sampling_has_step(uint64_t steps, enum sampling_step step)
+{
+    for (int i = 0; sampling_step_at(steps, i); i++)
+        if (sampling_step_at(steps, i) == step)
+            return true;
+    return false;
+}
+
+/* Each is there once, and infill compares no more texts with each other than are quickly compared.
+ */
+static int steps_check(const struct sampling_params *p, struct err *e)
+{
+    unsigned before = 0;
+    int i = 0;
+    for (enum sampling_step step; (step = sampling_step_at(p->steps, i)); i++) {
+        if (step >= SAMPLING_STEPS || before >> step & 1)
+            return err_set(e, HP_EINVAL, "samplers: step %d is unknown, or there twice", i);
+        before |= 1u << step;
+        if (step == SAMPLING_INFILL &&
+            (!(before >> SAMPLING_TOP_K & 1) || !p->top_k || p->top_k > SAMPLING_INFILL_MOST))
+            return err_set(e, HP_EINVAL,
+                           "samplers: \"infill\" compares the texts of all tokens that are left: "
+                           "it needs \"top_k\" before it, of 1 to %d",
+                           SAMPLING_INFILL_MOST);
+    }
+    return p->steps >> i * SAMPLING_STEP_BITS
+               ? err_set(e, HP_EINVAL, "samplers: something stands behind their end")
+               : 0;
+}
+
 int sampling_check(const struct sampling_params *p, uint64_t vocabulary, struct err *e)
 {
     struct sampling_params copy = *p;
@@ -64,6 +94,7 @@ int sampling_check(const struct sampling_params *p, uint64_t vocabulary, struct 
                      p->bias.count, SAMPLING_MAX_BIAS);
     for (size_t i = 0; rc == 0 && i < p->bias.count; i++)
         rc = bias_check(&bias[i], vocabulary, e);
+    rc = rc < 0 ? rc : steps_check(p, e);
     return rc < 0 ? rc : late_check(p, vocabulary, e);
 }
 

@@ -14,7 +14,23 @@
 #include "common/pack.h"
 #include "common/status.h"
 
-enum { SAMPLING_MAX_BIAS = 300, SAMPLING_MAX_LATE_IDS = 256 };
+enum {
+    SAMPLING_MAX_BIAS = 300,
+    SAMPLING_MAX_LATE_IDS = 256,
+    SAMPLING_INFILL_MOST = 256 /* tokens whose texts are compared with each other */
+};
+
+/* What cuts and weighs the tokens between their logits and the draw. */
+enum sampling_step {
+    SAMPLING_NO_STEP,
+    SAMPLING_TEMPERATURE,
+    SAMPLING_TOP_K,
+    SAMPLING_TOP_P,
+    SAMPLING_MIN_P,
+    SAMPLING_INFILL, /* leaves what surely stands in a gap, else the gap's end (sampler_infill.h) */
+    SAMPLING_STEPS
+};
+enum { SAMPLING_STEP_BITS = 4 };
 
 struct sampling_bias {
     uint64_t token;
@@ -27,7 +43,11 @@ struct sampling_params {
     double repetition_penalty; /* 1: off; divides positive and multiplies negative logits of tokens
                                   seen in prompt or output */
     double presence_penalty, frequency_penalty; /* over tokens of the output */
-    uint64_t top_k;                             /* 0: off */
+    uint64_t penalty_window; /* all three are over so many of the last tokens of prompt and output
+                                instead; 0: off */
+    uint64_t top_k;          /* 0: off */
+    uint64_t steps; /* their order, SAMPLING_STEP_BITS each from the lowest on; those that are not
+                       named are left out. 0: temperature, top_k, top_p, min_p */
     uint64_t seed;
     uint64_t min_tokens;       /* the first so many of the output are none of `late_ids`; 0: off */
     struct pack_list bias;     /* struct sampling_bias; whose, the holder says */
@@ -51,6 +71,15 @@ static inline double *sampling_number_of(struct sampling_params *p, const struct
 {
     return (double *)(void *)((char *)p + n->offset);
 }
+
+/* The i-th of them, from 0 on; SAMPLING_NO_STEP behind the last. */
+static inline enum sampling_step sampling_step_at(uint64_t steps, int i)
+{
+    uint64_t shift = (uint64_t)i * SAMPLING_STEP_BITS;
+    return shift < 64 ? (enum sampling_step)(steps >> shift & ((1u << SAMPLING_STEP_BITS) - 1))
+                      : SAMPLING_NO_STEP;
+}
+bool sampling_has_step(uint64_t steps, enum sampling_step step);
 
 /* HP_EINVAL; the text names the OpenAI field. */
 int sampling_check(const struct sampling_params *p, uint64_t vocabulary, struct err *e);

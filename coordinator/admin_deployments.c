@@ -1,7 +1,7 @@
 #include "coordinator/admin_int.h"
 #include "coordinator/deploy.h"
 #include "coordinator/describe.h"
-#include "coordinator/lifecycle.h"
+#include "coordinator/lifecycle_ends.h"
 #include "coordinator/plan_vs_actual.h"
 #include "coordinator/rebalance.h"
 

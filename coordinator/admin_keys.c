@@ -6,7 +6,7 @@ enum { ADMIN_TOKEN_TTL_S = 3600 };
 
 static int verb_token_create(struct coord *c, struct question *q, struct err *e)
 {
-    char token[TOKEN_TEXT];
+    char token[JOIN_TOKEN_TEXT];
     uint64_t ttl = admin_number(q, "ttl_s", ADMIN_TOKEN_TTL_S);
     int rc = invites_create(c, ttl, token, e);
     if (rc == 0)

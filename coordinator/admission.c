@@ -133,14 +133,22 @@ void admission_advance(struct coord *c, struct deployment *d)
     queue_expire(c, d, now);
 }
 
+void admission_advance_both(struct coord *c, struct deployment *d)
+{
+    struct deployment *other = deployment_partner(c, d);
+    admission_advance(c, d);
+    if (other)
+        admission_advance(c, other);
+}
+
 /* ---- opening ---- */
 
 /* What the client's API key says of a request: whether it may be, how long its answer, and before
  * whom it goes. */
-static int key_allows(const struct coord *c, const struct request_spec *r, const char *client,
-                      int32_t *priority, uint64_t *max_tokens, struct err *e)
+static int key_allows(const struct coord *c, const struct request_spec *r,
+                      struct sequence_asked *asked, struct err *e)
 {
-    const char *name = client_key(client);
+    const char *client = asked->client, *name = client_key(client);
     const struct api_key *k = name ? api_keys_named(c, name) : NULL;
     uint64_t prompt = r->fork_of ? 0 : r->n_prompt, answer = r->embed ? 0 : 1;
     double wait_s;
@@ -156,11 +164,58 @@ static int key_allows(const struct coord *c, const struct request_spec *r, const
     if (rc < 0)
         return rc;
     uint64_t left = api_keys_left(c, client) - prompt;
-    if (left < UINT64_MAX - prompt && (!*max_tokens || *max_tokens > left))
-        *max_tokens = left;
-    *priority += k->limits.priority;
-    if (*priority > REQUEST_PRIORITY_MOST)
-        *priority = REQUEST_PRIORITY_MOST;
+    if (left < UINT64_MAX - prompt && (!asked->max_tokens || asked->max_tokens > left))
+        asked->max_tokens = left;
+    asked->priority += k->limits.priority;
+    if (asked->priority > REQUEST_PRIORITY_MOST)
+        asked->priority = REQUEST_PRIORITY_MOST;
+    return 0;
+}
+
+/* Whether a request would have its first token in time, `known` tokens of its prompt being there
+ * already. */
+static int targets_allow(struct deployment *d, const struct request_spec *r,
+                         const struct sequence_asked *asked, uint32_t known, struct err *e)
+{
+    if (r->embed || r->fork_of || r->n_prompt >= d->context ||
+        targets_check(d, asked->client, asked->priority, r->n_prompt - known, e) >= 0)
+        return 0;
+    d->targets.refused++;
+    return e->code;
+}
+
+static void request_take(struct sequence *s, const struct request_spec *r)
+{
+    s->kind = SEQUENCE_REQUEST;
+    s->ends = true;
+    s->ignore_end = r->ignore_end;
+    s->said_width = r->said_scores;
+    s->prompt_width = r->prompt_scores;
+    if (sequence_scores(s)) /* all of it is computed, by its own stages */
+        s->alone = s->unspilled = s->reads_itself = true;
+    s->callbacks = r->callbacks;
+    s->number = r->number;
+    s->fork = r->fork_of;
+    s->forks = r->n_forks > 0;
+}
+
+/* A sequence that waits, with the room for its end. */
+static int request_create(struct coord *c, struct deployment *d, const struct request_spec *r,
+                          const struct sequence_asked *asked, struct sequence **out, struct err *e)
+{
+    struct sampling_params sampling;
+    if (!effects_ends_reserve(c))
+        return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
+    int rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
+    if (rc == 0)
+        rc = sequence_create(c, d, asked, out, e);
+    if (rc < 0) {
+        sampling_free(&sampling);
+        c->n_ends--;
+        return rc;
+    }
+    (*out)->sampling = sampling;
+    request_take(*out, r);
     return 0;
 }
 
@@ -170,50 +225,26 @@ int admission_request_open(struct coord *c, const struct request_spec *r, uint64
     struct deployment *d = deployment_find(c, r->model);
     if (!d)
         return err_set(e, HP_ENOENT, "no model \"%.100s\" is deployed here", r->model);
+    struct sequence_asked asked = {r->client ? r->client : "",
+                                   r->prompt,
+                                   r->n_prompt,
+                                   r->max_tokens,
+                                   r->priority,
+                                   r->embed,
+                                   r->fork_of ? 0 : 1 + r->n_forks};
+    int rc = key_allows(c, r, &asked, e);
+    uint32_t known = rc < 0 ? 0 : targets_known(c, d, r);
+    rc = rc < 0 ? rc : targets_allow(d, r, &asked, known, e);
+    if (rc < 0) {
+        c->counts.rejected++;
+        return rc;
+    }
     struct sequence *s;
-    struct sampling_params sampling;
-    const char *client = r->client ? r->client : "";
-    int32_t priority = r->priority;
-    uint64_t max_tokens = r->max_tokens;
-    int rc = key_allows(c, r, client, &priority, &max_tokens, e);
-    if (rc < 0) {
-        c->counts.rejected++;
+    rc = request_create(c, d, r, &asked, &s, e);
+    if (rc < 0)
         return rc;
-    }
-    uint32_t known = targets_known(c, d, r);
-    if (!r->embed && !r->fork_of && r->n_prompt < d->context &&
-        targets_check(d, client, priority, r->n_prompt - known, e) < 0) {
-        d->targets.refused++;
-        c->counts.rejected++;
-        return e->code;
-    }
-    if (!effects_ends_reserve(c))
-        return err_set(e, HP_ENOMEM, "the coordinator has no memory for another request");
-    rc = sampling_copy(&sampling, r->sampling ? r->sampling : &sampling_greedy, e);
-    if (rc == 0)
-        rc = sequence_create(c, d,
-                             &(struct sequence_asked){client, r->prompt, r->n_prompt, max_tokens,
-                                                      priority, r->embed,
-                                                      r->fork_of ? 0 : 1 + r->n_forks},
-                             &s, e);
-    if (rc < 0) {
-        sampling_free(&sampling);
-        c->n_ends--;
-        return rc;
-    }
-    api_keys_count_tokens(c, client, r->fork_of ? 0 : r->n_prompt, 0);
-    s->kind = SEQUENCE_REQUEST;
     s->known = r->prompt_scores ? 0 : known;
-    s->ends = true;
-    s->sampling = sampling;
-    s->ignore_end = r->ignore_end;
-    s->said_width = r->said_scores;
-    s->prompt_width = r->prompt_scores;
-    if (sequence_scores(s)) /* all of it is computed, by its own stages */
-        s->alone = s->unspilled = s->reads_itself = true;
-    s->callbacks = r->callbacks;
-    s->fork = r->fork_of;
-    s->forks = r->n_forks > 0;
+    api_keys_count_tokens(c, asked.client, r->fork_of ? 0 : r->n_prompt, 0);
     *id = s->request;
     if (r->stream && !r->embed && !r->prompt_scores)
         stream_record_keep(c, s, r->stream, r->note);

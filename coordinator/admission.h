@@ -21,6 +21,9 @@ int admission_prefill_open(struct coord *c, struct deployment *d, uint64_t peer,
                            const uint32_t *ids, size_t n, uint64_t count, struct err *e);
 /* Admits from the queue what has room now, and drops what waited too long. */
 void admission_advance(struct coord *c, struct deployment *d);
+/* The same of its partner, too: who waits for the plan that reads, or for what it has read, may go
+ * on. */
+void admission_advance_both(struct coord *c, struct deployment *d);
 /* Whoever asked over this connection is gone. */
 void admission_peer_gone(struct coord *c, uint64_t peer);
 

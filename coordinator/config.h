@@ -24,8 +24,7 @@ struct coord_config {
     uint64_t unix_s;         /* wall clock at coord_create */
     uint32_t max_sequences;  /* at once in a deployment, where memory allows; 0: 8 */
     double time_scale;       /* deadlines of sequences stretch by it; 0: 1 */
-    uint64_t resume_ms;      /* so long agents go on without a coordinator, and requests that may be
-                                resumed without a reader; 0: COORD_RESUME_MS */
+    uint64_t resume_ms;      /* so long agents go on without a coordinator; 0: as they have it */
     uint64_t profile_ms;     /* 0: COORD_PROFILE_MS; UINT64_MAX: never measure, estimate */
     /* The last lines of the coordinator's own log, for `logs {node: "coordinator"}`; NULL: there
      * are none. */

@@ -48,7 +48,7 @@ static bool on_knows(void *ctx, const char *key)
 
 static int coordinator_json_write(const struct coordinator *c, struct err *e)
 {
-    char file[PATH_BYTES + 32];
+    char file[SHELL_PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/coordinator.json", c->dir);
     json_t *root = json_pack("{s:I, s:s, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "control",
                              c->control_address, "http", c->http_address, "grpc", c->grpc_address,
@@ -59,10 +59,10 @@ static int coordinator_json_write(const struct coordinator *c, struct err *e)
 }
 
 /* "HOST:PORT" with the port that was got. */
-static void address_set(char out[ADDRESS_BYTES], const char *asked, int port)
+static void address_set(char out[SHELL_ADDRESS_BYTES], const char *asked, int port)
 {
     const char *colon = strrchr(asked, ':');
-    snprintf(out, ADDRESS_BYTES, "%.*s:%d", colon ? (int)(colon - asked) : (int)strlen(asked),
+    snprintf(out, SHELL_ADDRESS_BYTES, "%.*s:%d", colon ? (int)(colon - asked) : (int)strlen(asked),
              asked, port);
 }
 
@@ -134,7 +134,7 @@ static int handles_start(struct coordinator *c, struct err *e)
 
 static int keys_load(const char *dir, struct key_pair *own, struct key_pair *admin, struct err *e)
 {
-    char file[PATH_BYTES + 32];
+    char file[SHELL_PATH_BYTES + 32];
     int rc = fs_folder_make(dir, 0700, e);
     if (rc < 0)
         return rc;
@@ -162,25 +162,29 @@ static int restore_one(void *ctx, const char *key, const void *bytes, size_t siz
     return coord_restore(r->core, r->kind, key, bytes, size, e);
 }
 
-/* The number of this run is stored before anybody hears of it. Where it cannot be, the time stands
- * in for it, and this second is waited out, so that the next run's is another. */
+/* The number of this run is stored before anybody hears of it. Where it cannot be, it is the
+ * clock's, which is waited for until it is past it, so that the next run's is another. */
 static bool boot_keep(struct coordinator *c, uint64_t unix_s)
 {
     struct err e = {0};
     char text[24];
+    uint64_t ahead_s = coord_boot_ahead_s(c->core);
     int n = snprintf(text, sizeof text, "%llu", (unsigned long long)coord_boot_next(c->core));
     struct store_change boot = {"meta", "boot", text, (size_t)n};
     if (store_apply(c->store, &boot, 1, &e) == 0)
         return true;
     log_warn("coordinator", "boot_not_stored", "why=\"%s\"", e.text);
-    while ((uint64_t)time(NULL) == unix_s)
+    uint64_t last_s = unix_s + (ahead_s <= COORD_BOOT_AHEAD_S ? ahead_s : 0), now_s = unix_s;
+    while (now_s >= unix_s && now_s <= last_s) {
         nanosleep(&(struct timespec){0, BOOT_NAP_NS}, NULL);
+        now_s = (uint64_t)time(NULL);
+    }
     return false;
 }
 
 static int coord_open(struct coordinator *c, const struct coordinator_config *own, struct err *e)
 {
-    char file[PATH_BYTES + 32];
+    char file[SHELL_PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/store.db", c->dir);
     int rc = own->forgets ? store_open_memory(&c->store, e) : store_open_sqlite(file, &c->store, e);
     if (rc < 0)

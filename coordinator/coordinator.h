@@ -38,7 +38,8 @@ struct coordinator_config {
     bool http_open; /* on loopback the gateway needs no key, although there are some */
     uint64_t http_max_body_bytes; /* 0: as gateway.h says */
     uint64_t resume_ms; /* so long agents go on without a coordinator, requests that may be resumed
-                           without a reader, and whole answers are kept; 0: COORD_RESUME_MS */
+                           without a reader, and whole answers are kept; 0: COORD_RESUME_MS,
+                           and agents as they have it */
     struct data_policy
         data; /* which data endpoints its agents open; empty: auto, no trusted network */
 };

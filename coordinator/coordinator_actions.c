@@ -71,7 +71,7 @@ static void action_do(struct coordinator *c, const struct coord_action *a)
     case COORD_ROW:
     case COORD_SCORES:
     case COORD_FINISHED:
-    case COORD_FAILED: coord_action_call_back(c->core, a); break;
+    case COORD_FAILED: coord_action_call_back(a); break;
     }
 }
 

@@ -15,16 +15,17 @@
 #include "coordinator/store/store.h"
 #include "transport/keys.h"
 
-enum { PATH_BYTES = 2048, ADDRESS_BYTES = 128 };
+enum { SHELL_PATH_BYTES = 2048, SHELL_ADDRESS_BYTES = 128 };
 
 struct coordinator_data;
 struct open_model;
 
 struct coordinator {
     uv_loop_t *loop;
-    char dir[PATH_BYTES], models_dir[PATH_BYTES + 16];
-    char control_address[ADDRESS_BYTES], http_address[ADDRESS_BYTES], http_wanted[ADDRESS_BYTES];
-    char grpc_address[ADDRESS_BYTES], grpc_wanted[ADDRESS_BYTES];
+    char dir[SHELL_PATH_BYTES], models_dir[SHELL_PATH_BYTES + 16];
+    char control_address[SHELL_ADDRESS_BYTES], http_address[SHELL_ADDRESS_BYTES],
+        http_wanted[SHELL_ADDRESS_BYTES];
+    char grpc_address[SHELL_ADDRESS_BYTES], grpc_wanted[SHELL_ADDRESS_BYTES];
     struct gateway_config gateway_config;
     struct key_pair own, admin;
     struct store *store; /* until the queue has it */

@@ -16,7 +16,7 @@ struct open_model {
 struct open_job {
     uv_work_t work;
     struct coordinator *owner;
-    char id[80], folder[PATH_BYTES + 16];
+    char id[80], folder[SHELL_PATH_BYTES + 16];
     int expert_groups;
     uint8_t *manifest;
     size_t size;

@@ -6,6 +6,7 @@
 #include "common/utf8.h"
 #include "coordinator/member.h"
 #include "coordinator/stages.h"
+#include "transport/stage_state.h"
 
 /* It has no copy of a stage's layers, and could take one, for all that one knows. */
 static bool copy_may_go(const struct deployment_stage *s, const struct member *m)
@@ -64,8 +65,9 @@ void copies_step(struct coord *c, struct deployment *d)
 
 bool copies_told(struct coord *c, const struct member *m, const struct message_stage_state *s)
 {
-    bool copied = strcmp(s->state, "copied") == 0;
-    if (!copied && strcmp(s->state, "uncopied") != 0)
+    enum stage_state state = stage_state_of_word(s->state);
+    bool copied = state == STAGE_COPIED;
+    if (!copied && state != STAGE_UNCOPIED)
         return false;
     struct deployment *d = deployment_of_id(c, s->deployment);
     if (!d || d->generation != s->generation || s->stage >= (uint64_t)d->n_stages ||

@@ -19,6 +19,7 @@
 #include "coordinator/invites.h"
 #include "coordinator/layouts.h"
 #include "coordinator/lifecycle.h"
+#include "coordinator/lifecycle_ends.h"
 #include "coordinator/lifecycle_members.h"
 #include "coordinator/link_probes.h"
 #include "coordinator/membership.h"
@@ -60,7 +61,8 @@ static void members_tick(struct coord *c)
 }
 
 /* One row a part, in the order in which they hear of things; what is restored later may refer to
- * what is restored before. A row for each kind of record (store.h). */
+ * what is restored before. A row for each kind of record (store.h) but `model` and `stream`, whose
+ * records are bytes (record_read). */
 static const struct core_part {
     const char *kind; /* of its records, which are JSON; NULL: it keeps none */
     int (*restore)(struct coord *c, const char *key, json_t *value, struct err *e);
@@ -138,22 +140,40 @@ void coord_destroy(struct coord **core)
     *core = NULL;
 }
 
-/* Above every number that was given before, also where the store has an older state than it had (a
- * backup was put back): seconds pass faster than coordinators start. Counted from a day after which
- * they leave sequence numbers 63 bits until 2092. */
-uint64_t coord_boot_next(const struct coord *c)
+/* The clock's number: seconds pass faster than coordinators start. Counted from a day after which
+ * they leave sequence numbers 63 bits until 2092; where a number of all seconds was given
+ * (record_put_aside), on from there. 0: the clock says nothing. */
+static uint64_t boot_of_clock(const struct coord *c)
 {
     const uint64_t begin_s = 1704067200; /* 2024-01-01 */
     uint64_t unix_s = c->config.unix_s, since = unix_s > begin_s ? unix_s - begin_s : 0;
-    return c->boot >= since || since > INT32_MAX ? c->boot + 1 : since;
+    if (since == 0 || since > INT32_MAX)
+        return 0;
+    uint64_t number = c->boot < begin_s ? since : unix_s;
+    return number <= INT32_MAX ? number : 0;
+}
+
+/* Above every number that was given before, also where the store has an older state than it had (a
+ * backup was put back, or a full disk kept the last ones). */
+uint64_t coord_boot_next(const struct coord *c)
+{
+    uint64_t of_clock = boot_of_clock(c);
+    return of_clock > c->boot ? of_clock : c->boot + 1;
+}
+
+uint64_t coord_boot_ahead_s(const struct coord *c)
+{
+    uint64_t of_clock = boot_of_clock(c);
+    return of_clock ? coord_boot_next(c) - of_clock : UINT64_MAX;
 }
 
 /* The boot number makes the sequence numbers of this run greater than any given before, and tells
- * agents to report what they hold. */
+ * agents to report what they hold. A count that is not stored would be the same once more. */
 void coord_start(struct coord *c, bool boot_is_stored)
 {
+    bool comes_again = !boot_is_stored && coord_boot_ahead_s(c) > COORD_BOOT_AHEAD_S;
     c->boot = coord_boot_next(c);
-    if (!boot_is_stored && c->boot < c->config.unix_s)
+    if (comes_again && c->boot < c->config.unix_s)
         c->boot = c->config.unix_s;
     effects_store_json(c, "meta", "boot", json_integer((json_int_t)c->boot));
     c->running = true;
@@ -364,9 +384,8 @@ const struct coord_action *coord_take(struct coord *c, size_t *count)
     return effects_hand_over(b, count);
 }
 
-void coord_action_call_back(struct coord *c, const struct coord_action *a)
+void coord_action_call_back(const struct coord_action *a)
 {
-    (void)c;
     effects_call_back(a);
 }
 

@@ -3,10 +3,12 @@
  * or clock: the shell (coordinator.c), or a test that steps a whole cluster under virtual time,
  * feeds it events and does what the actions say. docs/protocol.md says who tells whom what.
  *
- *     coord_create(&config, &core, e);  coord_restore(...) for every record of the store;
- * coord_start(core); coord_message(...), coord_model_opened(...), coord_tick(...),
- * coord_request_open(...)    for everything that happens actions = coord_take(core, &n) after each:
- * until n is 0
+ *     coord_create(&config, &core, e);
+ *     coord_restore(core, kind, key, ...);       for every record of the store
+ *     coord_start(core, boot_is_stored);
+ *     coord_message(...), coord_worked(...), coord_tick(...), what coord_requests gives, and so on
+ *                                                for everything that happens
+ *     actions = coord_take(core, &n);            after each of these, until n is 0
  *
  * All COORD_STORE changes of one coord_take are one batch: written in one step, in the order of
  * their numbers, whenever the disk is ready; coord_stored tells. What depends on a batch (answers,
@@ -43,16 +45,21 @@ int coord_create(const struct coord_config *config, struct coord **out, struct e
 void coord_destroy(struct coord **core);
 
 /* A record that the store holds, before coord_start. One that cannot be read is named in the log;
- * of a cache (profile, link, layout) it is dropped, else kept as record "bad" KIND/KEY. HP_ENOMEM.
- * The kinds are those of store.h; the order is free but for `model` before `deployment`. */
+ * of a cache (store_kind_is_cache) it is dropped, else kept as record "bad" KIND/KEY. HP_ENOMEM.
+ * Kinds come in the order of coord_kinds, the records of one kind in any. */
 int coord_restore(struct coord *core, const char *kind, const char *key, const void *bytes,
                   size_t size, struct err *e);
-/* The names of the kinds in an order that coord_restore takes; NULL at the end. */
+/* The names of the kinds, those that others refer to before them; NULL at the end. */
 extern const char *const coord_kinds[];
 /* `boot_is_stored`: the record meta/boot holds the number that coord_boot_next told, durably. Where
- * it cannot be stored (a full disk) another run might take the same number: then this one's is the
- * time at which it was created, which is above every count of starts. */
+ * it cannot be stored (a full disk) another run might take the same number, unless the clock's is
+ * above it by then: a run waits for that before it starts, where it is at most COORD_BOOT_AHEAD_S
+ * away. Else its number is the time at which it was created, which is above every count of starts.
+ */
+enum { COORD_BOOT_AHEAD_S = 3 };
 uint64_t coord_boot_next(const struct coord *core);
+/* Seconds by which that number is above the clock's; UINT64_MAX: the clock says nothing. */
+uint64_t coord_boot_ahead_s(const struct coord *core);
 void coord_start(struct coord *core, bool boot_is_stored);
 
 /* A message, still encoded; `key` is the sender's proven public key. */
@@ -110,7 +117,7 @@ size_t coord_member_keys(const struct coord *core, uint8_t (*out)[KEY_BYTES], si
 const struct coord_action *coord_take(struct coord *core, size_t *count);
 /* Does the callback of a TOKENS, FINISHED or FAILED action, unless its request has been cancelled
  * meanwhile. */
-void coord_action_call_back(struct coord *core, const struct coord_action *a);
+void coord_action_call_back(const struct coord_action *a);
 
 /* For tests and logs. */
 struct coord_view {

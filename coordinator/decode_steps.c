@@ -5,7 +5,9 @@
 
 #include "common/log.h"
 #include "coordinator/deployment.h"
+#include "coordinator/late_links.h"
 #include "coordinator/placement.h"
+#include "coordinator/slices.h"
 #include "coordinator/stage_times.h"
 #include "planners/pipeline/pipeline.h"
 
@@ -62,6 +64,28 @@ static bool steps_make_sense(const struct decode_steps *s, const struct message_
     return n > 0 && (!s->n_heard || t[0].first_position == s->first);
 }
 
+/* When the last step ended on the last stage. */
+static double steps_end_s(const struct decode_steps *s)
+{
+    return s->measured.end_s[(size_t)(s->n_stages - 1) * DECODE_STEPS_MOST + (size_t)s->n - 1];
+}
+
+/* Few steps may all have met what held them up for a moment. */
+static void links_hear(struct coord *c, struct deployment *d, const struct decode_steps *s)
+{
+    enum { LEAST_STEPS = 8 };
+    bool changed = false;
+    for (int j = 0; j + 1 < s->n_stages && s->n >= LEAST_STEPS; j++) {
+        int from = j * DECODE_STEPS_MOST, to = from + DECODE_STEPS_MOST;
+        double least_s = INFINITY;
+        for (int k = 0; k < s->n; k++)
+            least_s = fmin(least_s, s->measured.arrive_s[to + k] - s->measured.end_s[from + k]);
+        changed |= late_links_hear_steps(c, d, j, least_s, steps_end_s(s));
+    }
+    if (changed)
+        slices_forget(d);
+}
+
 void decode_steps_take(struct coord *c, struct deployment *d, struct decode_steps *s,
                        const struct message_decode *p, bool beside_others)
 {
@@ -78,8 +102,10 @@ void decode_steps_take(struct coord *c, struct deployment *d, struct decode_step
         s->shared = s->shared || t[k].runs > 1;
         stage_times_set(&s->measured, p->stage * DECODE_STEPS_MOST + (size_t)k, &t[k]);
     }
-    if (++s->n_heard == s->n_stages)
-        stage_times_align(c, d, &s->measured, DECODE_STEPS_MOST, s->n);
+    if (++s->n_heard < s->n_stages)
+        return;
+    stage_times_align(c, d, &s->measured, DECODE_STEPS_MOST, s->n);
+    links_hear(c, d, s);
 }
 
 /* A step begins when the token before it is back from the last stage; what each takes on stages and
@@ -131,8 +157,7 @@ json_t *decode_steps_json(struct coord *c, struct deployment *d, struct decode_s
             json_object_set_new(stage, "planned", stage_times_json(&s->planned, row, s->n));
         json_array_append_new(stages, stage);
     }
-    double measured_s =
-        s->measured.end_s[(size_t)(s->n_stages - 1) * DECODE_STEPS_MOST + (size_t)s->n - 1];
+    double measured_s = steps_end_s(s);
     json_t *out = json_pack("{s:I, s:o, s:b, s:f, s:o}", "position", (json_int_t)s->first, "steps",
                             steps, "shared", s->shared, "measured_s", measured_s, "stages", stages);
     if (s->predicted) {

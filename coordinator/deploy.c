@@ -9,7 +9,7 @@
 #include "coordinator/describe.h"
 #include "coordinator/effects.h"
 #include "coordinator/keeper_plans.h"
-#include "coordinator/lifecycle.h"
+#include "coordinator/lifecycle_ends.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
 #include "coordinator/prefill_plans.h"
@@ -156,7 +156,7 @@ static int deploy_serving(struct coord *c, struct deployment *d, uint64_t peer, 
 
 /* One of this name is there. The same model: its options hold from the next plan on, and who asks
  * hears how it goes. */
-static int deploy_again(struct coord *c, struct deployment *d, const struct model_slot *model,
+static int deploy_again(struct coord *c, struct deployment *d, struct model_slot *model,
                         uint64_t peer, uint64_t ask, struct deployment_spec *spec, struct err *e)
 {
     bool serving = deployment_serves(d), fixed = serving || d->state == DEPLOYMENT_READY;
@@ -174,6 +174,7 @@ static int deploy_again(struct coord *c, struct deployment *d, const struct mode
         stage_layout_release(&d->served);
         regrowth_forget(d);
         deployment_stages_free(d);
+        d->model = model;
     }
     placement_cancel(d);
     spec_replace(d, spec);
@@ -266,6 +267,9 @@ int deploy_start(struct coord *c, uint64_t peer, uint64_t ask, const char *name,
         rc = readers_check(c, name, spec.prefill, e);
     rc = rc < 0 ? rc : keeper_check(c, name, &spec, e);
     rc = rc < 0 ? rc : model_slot_use(c, manifest, &model, e);
+    if (rc == 0 && spec.expert_groups > 1 &&
+        !(model = model_slot_divided(c, model, (uint32_t)spec.expert_groups)))
+        rc = err_set(e, HP_ENOMEM, "no memory for a model");
     if (rc == 0)
         rc = d ? deploy_again(c, d, model, peer, ask, &spec, e)
                : deploy_new(c, name, model, peer, ask, &spec, e);

@@ -187,8 +187,8 @@ uint64_t deployment_generation_ahead(const struct coord *c, const struct deploym
     return newest > d->generation ? newest : 0;
 }
 
-const struct member_held *deployment_stage_held(const struct deployment *d,
-                                                const struct deployment_stage *s)
+const struct message_held_stage *deployment_stage_held(const struct deployment *d,
+                                                       const struct deployment_stage *s)
 {
     const struct member *m = s->agent;
     for (size_t i = 0; i < m->n_held; i++)
@@ -254,6 +254,6 @@ void deployment_listener_answer(struct coord *c, struct deployment *d, json_t *r
     if (why)
         effects_answer_error(c, d->listener_peer, d->listener_ask, why);
     else
-        effects_answer(c, d->listener_peer, d->listener_ask, false, result);
+        effects_answer_done(c, d->listener_peer, d->listener_ask, result);
     d->listener_peer = d->listener_ask = 0;
 }

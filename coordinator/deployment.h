@@ -68,7 +68,7 @@ struct deployment_stage {
                                come */
     int status;             /* enum stage_status */
     bool hop_heard;         /* it hears the stage before it over the data channel (hops.h) */
-    char word[16];          /* the agent's own */
+    char word[16];          /* the agent's own: stage_state, as people read it */
     uint64_t done_bytes, total_bytes, moved_bytes;
     uint64_t told_ns;                  /* when stage_prepare was sent last */
     uint64_t batches_done, batches_ns; /* as heartbeats tell, and when that last changed */
@@ -258,7 +258,7 @@ static inline bool deployment_serves(const struct deployment *d)
     return d->state == DEPLOYMENT_SERVING || d->state == DEPLOYMENT_MOVING;
 }
 
-/* It serves, or is on its way back to that: who asks now waits for a moment. */
+/* The deployment serves, or is on its way back to that: who asks now waits for a moment. */
 static inline bool deployment_takes(const struct deployment *d)
 {
     return deployment_serves(d) || (d->returns && d->state < DEPLOYMENT_STOPPING);
@@ -285,8 +285,8 @@ struct deployment_stage *deployment_stage_at(struct deployment *d, const struct 
 uint64_t deployment_generation_ahead(const struct coord *c, const struct deployment *d,
                                      const struct member *only);
 /* What its agent said last of holding this stage; NULL: nothing of this generation. */
-const struct member_held *deployment_stage_held(const struct deployment *d,
-                                                const struct deployment_stage *s);
+const struct message_held_stage *deployment_stage_held(const struct deployment *d,
+                                                       const struct deployment_stage *s);
 bool deployment_stages_here(const struct deployment *d); /* all of them, and their agents */
 /* Whether an agent under it is being taken out of service: asked of the agents, so that a restart
  * forgets nothing. */

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/experts.h"
 #include "coordinator/limits.h"
+
+/* ---- one of them ---- */
 
 /* "A,B" */
 static int agents_read(struct deployment_spec *s, const char *text, struct err *e)
@@ -190,60 +193,104 @@ static int wire_read(struct deployment_spec *s, const char *wire, struct err *e)
     return err_set(e, HP_EINVAL, "--wire is \"%.40s\"; it can be f32, f16, bf16, q8 or auto", wire);
 }
 
+/* ---- all of them ---- */
+
+/* Options that are read from a word. */
+struct option_words {
+    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache, *speculate, *rebalance,
+        *decode;
+};
+
+static int texts_read(struct deployment_spec *s, struct option_words *w, struct err *e)
+{
+    const struct {
+        const char *key, **to;
+    } texts[] = {{"agents", &w->agents},
+                 {"layers", &w->layers},
+                 {"compute", &w->compute},
+                 {"wire", &w->wire},
+                 {"kv", &w->kv},
+                 {"prefix_cache", &w->prefix_cache},
+                 {"speculate", &w->speculate},
+                 {"rebalance", &w->rebalance},
+                 {"source_machine", &s->source_machine},
+                 {"source_path", &s->source_path},
+                 {"prefill", &s->prefill},
+                 {"decode", &w->decode},
+                 {"prefill_kv", &s->prefill_kv},
+                 {"prefill_of", &s->prefill_of},
+                 {"succeeds", &s->succeeds},
+                 {"replicate_to", &s->replicate_to},
+                 {"copy_of", &s->copy_of}};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof texts / sizeof *texts; i++)
+        rc = option_text(s->options, texts[i].key, texts[i].to, e);
+    return rc;
+}
+
+static int numbers_read(struct deployment_spec *s, struct err *e)
+{
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } numbers[] = {{"max_context", &s->max_context},
+                   {"slice", &s->slice},
+                   {"expert_groups", &s->expert_groups},
+                   {"replicate_kv", &s->replicate_kv},
+                   {"max_sequences", &s->max_sequences}};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof numbers / sizeof *numbers; i++)
+        rc = option_number(s->options, numbers[i].key, numbers[i].to, e);
+    if (rc == 0 && s->expert_groups > EXPERT_GROUPS_MAX)
+        rc = err_set(e, HP_EINVAL, "--expert-groups %llu is more than %d",
+                     (unsigned long long)s->expert_groups, EXPERT_GROUPS_MAX);
+    if (rc == 0 && s->max_sequences > DEPLOYMENT_MAX_SEQUENCES)
+        rc = err_set(e, HP_EINVAL, "--max-sequences %llu is more than %d",
+                     (unsigned long long)s->max_sequences, DEPLOYMENT_MAX_SEQUENCES);
+    return rc;
+}
+
+/* Who has which layers: agents, layers or a plan say it, or nobody does. */
+static int place_read(struct deployment_spec *s, const struct option_words *w, struct err *e)
+{
+    if (w->agents[0] && w->layers[0])
+        return err_set(e, HP_EINVAL,
+                       "--agents and --layers say the same thing twice: give one of them");
+    int rc = w->layers[0] ? layers_read(s, w->layers, e) : agents_read(s, w->agents, e);
+    if (rc < 0 || !json_is_object(json_object_get(s->options, "plan")))
+        return rc;
+    if (s->n_ranges)
+        return err_set(e, HP_EINVAL,
+                       "a plan says where the stages are: leave --agents and --layers out");
+    return deployment_options_plan_read(s, e);
+}
+
+/* Number formats: what is computed in, what crosses between stages, what is kept of a token. */
+static int formats_read(struct deployment_spec *s, const struct option_words *w, struct err *e)
+{
+    s->f32 = strcmp(w->compute, "f32") == 0;
+    if (w->compute[0] && strcmp(w->compute, "auto") != 0 && !s->f32)
+        return err_set(e, HP_EINVAL, "--compute is \"%.40s\"; it can be auto or f32", w->compute);
+    int rc = wire_read(s, w->wire, e);
+    if (rc == 0 && !kv_format_of_word(w->kv, s->f32, &s->kv))
+        rc = err_set(e, HP_EINVAL, "--kv is \"%.40s\"; it can be auto, f16, f32 or q8_0", w->kv);
+    return rc;
+}
+
 int deployment_options_read(json_t *options, struct deployment_spec *out, struct err *e)
 {
     struct deployment_spec s = {.options =
                                     json_is_object(options) ? json_incref(options) : json_object()};
-    const char *agents, *layers, *compute, *wire, *kv, *prefix_cache, *speculate, *rebalance,
-        *decode;
-    int rc;
-    if ((rc = option_text(s.options, "agents", &agents, e)) == 0 &&
-        (rc = option_text(s.options, "layers", &layers, e)) == 0 &&
-        (rc = option_text(s.options, "compute", &compute, e)) == 0 &&
-        (rc = option_text(s.options, "wire", &wire, e)) == 0 &&
-        (rc = option_text(s.options, "kv", &kv, e)) == 0 &&
-        (rc = option_text(s.options, "prefix_cache", &prefix_cache, e)) == 0 &&
-        (rc = option_text(s.options, "speculate", &speculate, e)) == 0 &&
-        (rc = option_text(s.options, "rebalance", &rebalance, e)) == 0 &&
-        (rc = option_text(s.options, "source_machine", &s.source_machine, e)) == 0 &&
-        (rc = option_text(s.options, "source_path", &s.source_path, e)) == 0 &&
-        (rc = option_text(s.options, "prefill", &s.prefill, e)) == 0 &&
-        (rc = option_text(s.options, "decode", &decode, e)) == 0 &&
-        (rc = option_text(s.options, "prefill_kv", &s.prefill_kv, e)) == 0 &&
-        (rc = option_text(s.options, "prefill_of", &s.prefill_of, e)) == 0 &&
-        (rc = option_text(s.options, "succeeds", &s.succeeds, e)) == 0 &&
-        (rc = option_text(s.options, "replicate_to", &s.replicate_to, e)) == 0 &&
-        (rc = option_text(s.options, "copy_of", &s.copy_of, e)) == 0 &&
-        (rc = option_number(s.options, "max_context", &s.max_context, e)) == 0 &&
-        (rc = option_number(s.options, "slice", &s.slice, e)) == 0 &&
-        (rc = option_number(s.options, "replicate_kv", &s.replicate_kv, e)) == 0 &&
-        (rc = option_number(s.options, "max_sequences", &s.max_sequences, e)) == 0) {
-        if (agents[0] && layers[0])
-            rc = err_set(e, HP_EINVAL,
-                         "--agents and --layers say the same thing twice: give one of them");
-        else
-            rc = layers[0] ? layers_read(&s, layers, e) : agents_read(&s, agents, e);
-    }
-    if (rc == 0 && s.max_sequences > DEPLOYMENT_MAX_SEQUENCES)
-        rc = err_set(e, HP_EINVAL, "--max-sequences %llu is more than %d",
-                     (unsigned long long)s.max_sequences, DEPLOYMENT_MAX_SEQUENCES);
-    if (rc == 0 && json_is_object(json_object_get(s.options, "plan")))
-        rc = s.n_ranges
-                 ? err_set(e, HP_EINVAL,
-                           "a plan says where the stages are: leave --agents and --layers out")
-                 : deployment_options_plan_read(&s, e);
-    if (rc == 0 && compute[0] && strcmp(compute, "auto") != 0 && strcmp(compute, "f32") != 0)
-        rc = err_set(e, HP_EINVAL, "--compute is \"%.40s\"; it can be auto or f32", compute);
-    if (rc == 0)
-        rc = wire_read(&s, wire, e);
-    s.f32 = rc == 0 && strcmp(compute, "f32") == 0;
-    if (rc == 0 && !kv_format_of_word(kv, s.f32, &s.kv))
-        rc = err_set(e, HP_EINVAL, "--kv is \"%.40s\"; it can be auto, f16, f32 or q8_0", kv);
-    rc = rc < 0 ? rc : decode_read(&s, decode, e);
+    struct option_words w = {0};
+    int rc = texts_read(&s, &w, e);
+    rc = rc < 0 ? rc : numbers_read(&s, e);
+    rc = rc < 0 ? rc : place_read(&s, &w, e);
+    rc = rc < 0 ? rc : formats_read(&s, &w, e);
+    rc = rc < 0 ? rc : decode_read(&s, w.decode, e);
     rc = rc < 0 ? rc : prefill_kv_read(&s, e);
-    rc = rc < 0 ? rc : prefix_cache_read(&s, prefix_cache, e);
-    rc = rc < 0 ? rc : speculate_read(&s, speculate, e);
-    rc = rc < 0 ? rc : rebalance_read(&s, rebalance, e);
+    rc = rc < 0 ? rc : prefix_cache_read(&s, w.prefix_cache, e);
+    rc = rc < 0 ? rc : speculate_read(&s, w.speculate, e);
+    rc = rc < 0 ? rc : rebalance_read(&s, w.rebalance, e);
     rc = rc < 0 ? rc : weight_read(&s, e);
     rc = rc < 0 ? rc : copies_read(&s, e);
     if (rc == 0 && s.replicate_to[0] && !s.replicate_kv)

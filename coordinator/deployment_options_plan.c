@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/experts.h"
 #include "common/plan.h"
 #include "coordinator/deployment_options.h"
 
@@ -44,6 +45,16 @@ int deployment_options_plan_read(struct deployment_spec *s, struct err *e)
         rc = err_set(e, HP_ELIMIT, "a plan of %g micro-batches; %d are the limit", p.micro_batches,
                      PLAN_MAX_MICRO_BATCHES);
     rc = rc < 0 ? rc : slices_take(s, &p, e);
+    if (rc == 0 && p.expert_groups && s->expert_groups && p.expert_groups != s->expert_groups)
+        rc = err_set(e, HP_EINVAL,
+                     "--expert-groups %llu, and the plan is for experts in %u groups: leave the "
+                     "option out",
+                     (unsigned long long)s->expert_groups, p.expert_groups);
+    if (rc == 0 && p.expert_groups > EXPERT_GROUPS_MAX)
+        rc = err_set(e, HP_ELIMIT, "a plan for experts in %u groups; %d are the limit",
+                     p.expert_groups, EXPERT_GROUPS_MAX);
+    if (rc == 0 && p.expert_groups)
+        s->expert_groups = p.expert_groups;
     s->with_layers = s->planned = true;
     s->micro_batches = rc < 0 ? 0 : p.micro_batches;
     arena_free(&arena);

@@ -41,6 +41,8 @@ struct deployment_spec {
     uint64_t max_context;   /* 0: as much as fits */
     uint64_t max_sequences; /* open at once; 0: as many as their KV memory is good for */
     uint64_t slice;         /* 0: the planner decides */
+    uint64_t expert_groups; /* layers are those of a model divided so (model_open_divided), whatever
+                               fits; 0: it is divided where nothing fits without */
     uint64_t replicate_kv;  /* keys and values of sequences of so many tokens are copied to another
                                deployment of the model (replication.h); 0: of none */
     uint64_t copies;        /* of each layer, in agents' stores: 1 or 2 (copies.h) */

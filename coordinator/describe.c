@@ -10,6 +10,7 @@
 #include "coordinator/prefixes.h"
 #include "coordinator/spilled_pages.h"
 #include "coordinator/targets.h"
+#include "transport/stage_state.h"
 
 /* NULL: it has no such device now. */
 static const char *device_name(const struct member *m, int device)
@@ -114,11 +115,11 @@ json_t *describe_stages(const struct deployment *d)
     json_t *stages = json_array();
     for (int i = 0; i < d->n_stages; i++) {
         const struct deployment_stage *s = &d->stages[i];
-        const struct member_held *h = deployment_stage_held(d, s);
+        const struct message_held_stage *h = deployment_stage_held(d, s);
         json_t *row = json_pack(
             "{s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "agent", s->agent->name,
             "first_layer", s->first_layer, "last_layer", s->end_layer - 1, "state",
-            s->status == STAGE_HERE ? "ready"
+            s->status == STAGE_HERE ? stage_states[STAGE_READY].word
             : s->word[0]            ? s->word
                                     : "waiting",
             "member", member_states[s->agent->state].word, "done_bytes", (json_int_t)s->done_bytes,

@@ -5,7 +5,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/hops.h"
 #include "coordinator/joining.h"
-#include "coordinator/lifecycle.h"
+#include "coordinator/lifecycle_ends.h"
 #include "coordinator/lifecycle_members.h"
 #include "coordinator/link_probes.h"
 #include "coordinator/lossy_links.h"

@@ -85,7 +85,7 @@ static void drain_accept(struct coord *c, struct member *m)
     member_keep(c, m);
     lifecycle_member_drains(c, m);
     if (m->drain_ask)
-        effects_answer(c, m->drain_peer, m->drain_ask, false, describe_member(c, m, false));
+        effects_answer_done(c, m->drain_peer, m->drain_ask, describe_member(c, m, false));
     m->drain_peer = m->drain_ask = 0;
 }
 
@@ -120,7 +120,7 @@ static int deployment_can_leave(struct coord *c, struct deployment *d, const str
     int rc = placement_make(c, d, &p, &why);
     if (rc > 0)
         return rc;
-    uint64_t context = rc == 0 ? p.context : 0;
+    uint64_t context = rc == 0 ? p.layout->context : 0;
     if (rc == 0)
         placement_free(&p);
     if (rc == 0 && context >= d->context) {

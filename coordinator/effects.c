@@ -234,6 +234,25 @@ void effects_answer_error(struct coord *c, uint64_t peer, uint64_t id, const str
     effects_send(c, peer, &m);
 }
 
+void effects_answer_not_stored(struct coord *c, uint64_t peer, uint64_t id)
+{
+    struct err e;
+    err_set(&e, c->read_only.code, "done, but not stored: %s", c->read_only.text);
+    err_hint(&e, "a restart of the coordinator forgets this change, unless there is room before: "
+                 "it is tried again every second");
+    effects_answer_error(c, peer, id, &e);
+}
+
+void effects_answer_done(struct coord *c, uint64_t peer, uint64_t id, json_t *result)
+{
+    if (!c->read_only.code) {
+        effects_answer(c, peer, id, false, result);
+        return;
+    }
+    json_decref(result);
+    effects_answer_not_stored(c, peer, id);
+}
+
 void effects_store_bytes(struct coord *c, const char *kind, const char *key, const void *bytes,
                          size_t size)
 {

@@ -20,6 +20,11 @@ void effects_refuse(struct coord *c, uint64_t peer, uint64_t id, const struct er
 void effects_answer(struct coord *c, uint64_t peer, uint64_t id, bool more,
                     json_t *result); /* takes `result` (NULL: null) */
 void effects_answer_error(struct coord *c, uint64_t peer, uint64_t id, const struct err *why);
+/* The last answer to a verb that changed something in an earlier step. Where the store cannot be
+ * written it says so instead. */
+void effects_answer_done(struct coord *c, uint64_t peer, uint64_t id, json_t *result);
+/* ... of a change that was made and is not on the disk. */
+void effects_answer_not_stored(struct coord *c, uint64_t peer, uint64_t id);
 
 /* ---- store, forget ---- */
 void effects_store_json(struct coord *c, const char *kind, const char *key,

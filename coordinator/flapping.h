@@ -13,7 +13,7 @@ enum {
     FLAPPING_FORGET_MS = 600000, /* so long after its last loss the next one counts as the first */
 };
 
-/* It was lost, or has lost its stages and is here again. */
+/* The agent was lost, or has lost its stages and is here again. */
 void flapping_note(const struct coord *c, struct member *m);
 /* Some stage of the layout lies on an agent that is held off; none is where nobody is left who
  * could be taken instead. */

@@ -27,7 +27,7 @@ uint32_t growth_margin(const struct deployment *d);
 /* Tokens of the sequence have come: its stages are told of more room if it will need it, for which
  * others may give way. */
 void growth_told(struct coord *c, struct deployment *d, struct sequence *s);
-/* Those that could not grow try again, the oldest first. False: one still waits for room, and
+/* Sequences that could not grow try again, the oldest first. False: one still waits for room, and
  * nobody is to be let in before it. */
 bool growth_advance(struct coord *c, struct deployment *d);
 

@@ -1,12 +1,12 @@
 #include "coordinator/handoffs.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/stages.h"
+#include "transport/stage_state.h"
 
 /* ---- whether ---- */
 
@@ -183,13 +183,13 @@ static void received_count(struct coord *c, struct handoff *h)
 }
 
 static enum handoff_news receiver_told(struct coord *c, struct handoff *h,
-                                       struct handoff_part *part, const char *state)
+                                       struct handoff_part *part, enum kv_state state)
 {
-    if (strcmp(state, "awaited") == 0 && !part->awaited) {
+    if (state == KV_STATE_AWAITED && !part->awaited) {
         part->awaited = true;
         if (++h->n_awaited == h->n_parts && h->from && !exports_order(c, h))
             return HANDOFF_UNSAID;
-    } else if (strcmp(state, "received") == 0 && !part->received) {
+    } else if (state == KV_STATE_RECEIVED && !part->received) {
         part->received = true;
         if (++h->n_received < h->n_parts)
             return HANDOFF_NOTHING;
@@ -205,9 +205,10 @@ enum handoff_news handoff_told(struct coord *c, struct sequence *s, uint64_t num
 {
     struct handoff *h = s->handoff;
     struct handoff_part *part = &h->parts[number - 1];
+    enum kv_state state = kv_state_of_word(k->state);
     if (s == h->to)
-        return receiver_told(c, h, part, k->state);
-    if (strcmp(k->state, "sent") != 0 || part->sent)
+        return receiver_told(c, h, part, state);
+    if (state != KV_STATE_SENT || part->sent)
         return HANDOFF_NOTHING;
     part->sent = true;
     h->n_sent++;

@@ -29,7 +29,8 @@ bool handoff_may_begin(const struct coord *c, const struct deployment *from,
                        const struct deployment *to);
 /* Ties the two together. False: no memory, or the stages have no blocks in common. */
 bool handoff_tie(struct coord *c, struct sequence *to, struct sequence *from);
-/* Both are open: the stages of `to` are told whose frames they await. False: no memory. */
+/* Both sequences are open: the stages of `to` are told whose frames they await. False: no memory.
+ */
 bool handoff_imports_order(struct coord *c, struct handoff *h);
 /* What a stage says of its part of it, `part` as its order was numbered. */
 enum handoff_news {
@@ -53,7 +54,7 @@ static inline bool handoff_moves(const struct sequence *s)
     return s->handoff && s->handoff->to &&
            (s->handoff->to->kind == SEQUENCE_MOVE || s->handoff->to->kind == SEQUENCE_REPLICA);
 }
-/* This one is the copy. */
+/* This sequence is the copy of another. */
 static inline bool handoff_copies(const struct sequence *s)
 {
     return handoff_moves(s) && s->handoff->to->kind == SEQUENCE_REPLICA;

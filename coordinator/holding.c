@@ -65,16 +65,6 @@ void holding_take(struct coord *c, struct effects_batch *b)
     b->count = kept;
 }
 
-/* The state of a change that was made and is not on the disk. */
-static void answer_not_stored(struct coord *c, const struct held_message *h)
-{
-    struct err e;
-    err_set(&e, c->read_only.code, "done, but not stored: %s", c->read_only.text);
-    err_hint(&e, "a restart of the coordinator forgets this change, unless there is room before: "
-                 "it is tried again every second");
-    effects_answer_error(c, h->peer, h->ask, &e);
-}
-
 static void messages_release(struct coord *c, uint64_t up_to, bool stored)
 {
     size_t n = c->n_held, kept = 0;
@@ -85,7 +75,7 @@ static void messages_release(struct coord *c, uint64_t up_to, bool stored)
             continue;
         }
         if (!stored && held[i].ask) {
-            answer_not_stored(c, &held[i]);
+            effects_answer_not_stored(c, held[i].peer, held[i].ask);
         } else {
             struct coord_action *a = effects_add(c, COORD_SEND, held[i].bytes, held[i].size);
             if (a) {

@@ -20,6 +20,8 @@ struct infer_model {
     const struct infer_tensor *inputs, *outputs;
     int n_inputs, n_outputs;
     uint64_t limit_bytes; /* of all inputs of a request together */
+    bool copies_inputs;   /* whoever computes it copies its inputs as bytes first: a request's may
+                             lie at any address */
 };
 
 /* Whether what is read and written for one of them is so for the other: their tensors have the same

@@ -10,7 +10,6 @@
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 
-/* Whether the secret opens the door to this key, and which invitation it uses up. */
 int invites_check(struct coord *c, const char *key, const char *secret, struct member_invite **out,
                   struct err *e)
 {
@@ -69,7 +68,7 @@ static void invites_expire(struct coord *c)
         }
 }
 
-int invites_create(struct coord *c, uint64_t ttl_s, char token[TOKEN_TEXT], struct err *e)
+int invites_create(struct coord *c, uint64_t ttl_s, char token[JOIN_TOKEN_TEXT], struct err *e)
 {
     uint8_t chance[16];
     c->env->random_bytes(c->env->ctx, chance, sizeof chance);

@@ -17,7 +17,7 @@ enum {
 };
 
 /* A token that is good for `ttl_s` seconds. HP_EINVAL, HP_ELIMIT, HP_ENOMEM. */
-int invites_create(struct coord *c, uint64_t ttl_s, char token[TOKEN_TEXT], struct err *e);
+int invites_create(struct coord *c, uint64_t ttl_s, char token[JOIN_TOKEN_TEXT], struct err *e);
 /* Whether the secret opens the door to this key, and which invitation it uses up. HP_EDENIED. */
 int invites_check(struct coord *c, const char *key, const char *secret, struct member_invite **out,
                   struct err *e);

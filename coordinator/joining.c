@@ -49,7 +49,6 @@ static void key_add(struct buffer *keys, const char *text)
         buffer_append(keys, key, sizeof key);
 }
 
-/* Tells one member, or all that are here. */
 void joining_tell(struct coord *c, const struct member *only)
 {
     struct buffer keys = {0};

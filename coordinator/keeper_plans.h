@@ -23,7 +23,7 @@ bool keeper_plan_wanted(struct coord *c, const struct deployment *k);
  * HP_EINFEASIBLE: there is none; HP_ENOMEM. */
 int keeper_plan_place(struct coord *c, struct deployment *k, struct stage_layout **out,
                       struct err *e);
-/* It could not be made where it was to be. */
+/* The keeper could not be made where it was to be. */
 void keeper_plan_failed(const struct coord *c, struct deployment *k);
 /* Whether there is no room for it beside what is to lie on its device. */
 bool keeper_plan_yields(const struct coord *c, const struct deployment *k);

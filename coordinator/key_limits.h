@@ -22,7 +22,7 @@ struct key_limits {
 /* No limits, weight 1. */
 void key_limits_init(struct key_limits *l);
 void key_limits_fini(struct key_limits *l);
-/* Those that the document names become what it says, the others stay; null takes a limit away.
+/* Limits that the document names become what it says, the others stay; null takes a limit away.
  * HP_EINVAL names the member, and nothing has changed then; HP_ENOMEM. */
 int key_limits_change(struct key_limits *l, const json_t *document, struct err *e);
 /* All of them as members of `out`; limits that there are not, are null. False: no memory. */

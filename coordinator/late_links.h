@@ -15,8 +15,15 @@ struct hop_seconds {
 /* A prompt went from `stage` to the next one. True: that has changed what is known of the link. */
 bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
                      const struct hop_seconds *hop);
-/* The link was measured: what was late is part of that. True: something was. */
-bool late_links_measured(struct member_link *l);
+/* The first steps of an answer went on for span_s seconds, and each took least_s or longer from
+ * `stage` to the next one: those of an answer of some seconds say as much as prompts in a row do.
+ * That a link is late, and no more: what takes large frames longer does not show in theirs. */
+bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stage, double least_s,
+                           double span_s);
+/* The link was measured, and has its old latency still: what was late is part of the new one, which
+ * may itself say that the link became late, or is on time again. True: something of that has
+ * changed. */
+bool late_links_measured(const struct member *from, struct member_link *l, double latency_s);
 struct late_hashes {
     uint64_t
         which; /* changes when a link becomes late or is on time again, not when it is measured */

@@ -1,9 +1,7 @@
 #include "coordinator/lifecycle.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
 #include "coordinator/admission.h"
 #include "coordinator/broken_links.h"
 #include "coordinator/copies.h"
@@ -15,221 +13,23 @@
 #include "coordinator/hops.h"
 #include "coordinator/keeper_plans.h"
 #include "coordinator/layouts.h"
+#include "coordinator/lifecycle_ends.h"
 #include "coordinator/losses.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement.h"
-#include "coordinator/plan_vs_actual.h"
-#include "coordinator/planner_inputs.h"
 #include "coordinator/prefill_plans.h"
-#include "coordinator/prefixes.h"
 #include "coordinator/profiling.h"
 #include "coordinator/rebalance.h"
 #include "coordinator/record.h"
 #include "coordinator/regrowth.h"
 #include "coordinator/replication.h"
-#include "coordinator/sequence.h"
-#include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_moves.h"
 #include "coordinator/slices.h"
-#include "coordinator/spilled_pages.h"
-#include "coordinator/stage_reports.h"
 #include "coordinator/stage_uploads.h"
 #include "coordinator/stages.h"
 #include "coordinator/streams.h"
 #include "coordinator/successors.h"
-
-/* ---- the ends ---- */
-
-/* Nobody waits any more for a plan that was asked for in another state. */
-static void lifecycle_move(struct coord *c, struct deployment *d, int to)
-{
-    deployment_move(c, d, to);
-    placement_cancel(d);
-}
-
-static void deployment_stop(struct coord *c, struct deployment *d, const struct err *why)
-{
-    rebalance_break(c, d, why);
-    sequences_fail_all(c, d, why);
-    stage_uploads_end(c, d);
-    effects_forget(c, "deployment", d->name);
-    stages_stop(c, d);
-    lifecycle_move(c, d, DEPLOYMENT_STOPPING);
-    d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_STOP_MS);
-}
-
-/* What waits here goes to the heir, which counts what was lost here when that goes on. */
-static void queue_pass_on(struct coord *c, struct deployment *d, struct deployment *heir)
-{
-    for (const struct sequence *s = d->waiting_first; s; s = s->next)
-        heir->losses.sequences += s->losses;
-    successor_queue_take(c, d, heir);
-}
-
-/* Copies take no room that a stage needs. `beside`: all that share an agent with its stages, since
- * one of these found less memory than was planned with. True: some have gone. */
-static bool keepers_yield(struct coord *c, const struct deployment *to, bool beside)
-{
-    bool gone = false;
-    struct err why = {0};
-    err_set(&why, HP_ECANCELED, "its room is needed for stages of \"%s\"", to->name);
-    for (size_t i = 0; !to->spec.copy_of[0] && i < c->n_deployments; i++) {
-        struct deployment *k = c->deployments[i];
-        if (!k->spec.copy_of[0] || k->state >= DEPLOYMENT_STOPPING ||
-            !(beside ? keeper_plan_is_beside(k, to) : keeper_plan_yields(c, k)))
-            continue;
-        log_info("coordinator", "keeper_yields", "deployment=%s to=%s", k->name, to->name);
-        deployment_stop(c, k, &why);
-        gone = true;
-    }
-    return gone;
-}
-
-/* What runs here, or waits to, goes on where the heir is, or will be. */
-static void deployment_pass_on(struct coord *c, struct deployment *d, struct deployment *heir,
-                               const struct err *why)
-{
-    sequences_lose_all(c, d, why);
-    queue_pass_on(c, d, heir);
-    deployment_stop(c, d, why);
-}
-
-/* All room is needed for its next place: what was made to follow it ends, and so does what it has
- * followed. */
-static void neighbours_stop(struct coord *c, struct deployment *d, const struct err *why)
-{
-    struct deployment *next = successor_of(c, d);
-    if (next)
-        deployment_stop(c, next, why);
-    for (size_t i = 0; i < c->n_deployments; i++)
-        if (c->deployments[i]->heir == d->id && c->deployments[i]->state < DEPLOYMENT_STOPPING)
-            deployment_pass_on(c, c->deployments[i], d, why);
-}
-
-static void place_break(struct coord *c, struct deployment *d, const struct err *why, bool cut)
-{
-    struct deployment *heir = deployment_of_id(c, d->heir);
-    if (heir && heir->state < DEPLOYMENT_STOPPING) {
-        deployment_pass_on(c, d, heir, why);
-        return;
-    }
-    if (d->heir || d->spec.succeeds[0]) { /* it is no use to make it again */
-        deployment_stop(c, d, why);
-        return;
-    }
-    rebalance_break(c, d, why);
-    d->why = *why;
-    d->keeps = false;
-    d->returns = d->returns || deployment_serves(d);
-    losses_place_lost(c, d, why);
-    if (!cut)
-        sequences_suspect(d);
-    sequences_lose_all(c, d, why);
-    neighbours_stop(c, d, why);
-    stage_uploads_end(c, d);
-    lifecycle_move(c, d, DEPLOYMENT_BROKEN);
-    deployment_retry(c, d);
-}
-
-void lifecycle_break(struct coord *c, struct deployment *d, const struct err *why)
-{
-    place_break(c, d, why, false);
-}
-
-/* Its stages are tried once more, with the room that copies have just given back, or by a plan that
- * counts on less. */
-static void place_try_again(struct coord *c, struct deployment *d)
-{
-    d->roomier = true;
-    stage_uploads_end(c, d);
-    lifecycle_move(c, d, DEPLOYMENT_BROKEN);
-    d->until_ns = coord_now(c) + coord_ms(DEPLOYMENT_ROOM_MS);
-}
-
-/* Where it lies is the planner's to say, and not a copy's or a move's. */
-static bool place_is_chosen(const struct deployment *d)
-{
-    return deployment_prepares(d) && !d->spec.n_ranges && !d->spec.copy_of[0] &&
-           !d->spec.succeeds[0];
-}
-
-static void lifecycle_fail(struct coord *c, struct deployment *d, const struct err *why)
-{
-    d->why = *why;
-    d->keeps = false;
-    if (d->spec.copy_of[0] && deployment_prepares(d))
-        keeper_plan_failed(c, d);
-    bool yielded = why->code == HP_ENOMEM && keepers_yield(c, d, true),
-         again = yielded || (why->code == HP_ENOMEM && place_is_chosen(d));
-    if (again && !d->roomier) {
-        place_try_again(c, d);
-        return;
-    }
-    d->returns = false;
-    if (d->spec.succeeds[0]) {
-        deployment_stop(c, d, why);
-        return;
-    }
-    if (!d->served && d->listener_ask) {
-        deployment_listener_answer(c, d, NULL, why);
-        deployment_stop(c, d, why);
-        return;
-    }
-    deployment_listener_answer(c, d, NULL, why);
-    stage_uploads_end(c, d);
-    lifecycle_move(c, d, DEPLOYMENT_BROKEN);
-    unsigned doublings = d->failures < 4 ? d->failures : 4;
-    d->failures++;
-    if (regrowth_failed(d))
-        deployment_retry(c, d);
-    else
-        d->until_ns = coord_now(c) + (coord_ms(DEPLOYMENT_RETRY_MS) << doublings);
-}
-
-void lifecycle_judge(struct coord *c, const struct verdict *v)
-{
-    if (v->kind == VERDICT_FAIL)
-        lifecycle_fail(c, v->on, &v->why);
-    else if (v->kind == VERDICT_BREAK)
-        place_break(c, v->on, &v->why, false);
-    else if (v->kind == VERDICT_CUT)
-        place_break(c, v->on, &v->why, true);
-}
-
-void lifecycle_undeploy(struct coord *c, struct deployment *d, uint64_t peer, uint64_t ask)
-{
-    struct err why = {0};
-    err_set(&why, HP_ECANCELED, "\"%s\" was undeployed", d->name);
-    deployment_listener_answer(c, d, NULL, &why);
-    deployment_stop(c, d, &why);
-    d->stop_peer = peer;
-    d->stop_ask = ask;
-}
-
-/* All parts let go of it. */
-static void deployment_end(struct coord *c, struct deployment *d)
-{
-    sequences_drop(c, d);
-    rebalance_free(d);
-    placement_cancel(d);
-    slices_free(d);
-    planner_inputs_release(&d->inputs);
-    plan_vs_actual_free(&d->plan_vs_actual);
-    prefixes_free(d);
-    spilled_pages_free(d);
-    deployment_remove(c, d);
-}
-
-void lifecycle_free(struct coord *c)
-{
-    while (c->n_deployments)
-        deployment_end(c, c->deployments[c->n_deployments - 1]);
-    free(c->deployments);
-    c->deployments = NULL;
-}
-
-/* ---- one step of each state ---- */
 
 static bool layout_good(struct coord *c, const struct deployment *d, const struct stage_layout *l)
 {
@@ -241,7 +41,9 @@ static int layout_take(struct coord *c, struct deployment *d, const struct stage
                        struct err *e)
 {
     int rc = deployment_layout_set(c, d, layout, e);
-    return rc < 0 ? rc : stages_adopt(c, d, NULL, e);
+    if (rc == 0)
+        stages_adopt(c, d);
+    return rc;
 }
 
 /* 1: it is being planned. Where a mixture's blocks fit no agent, their experts are divided. Where
@@ -260,7 +62,7 @@ static int layout_plan(struct coord *c, struct deployment *d, struct err *e)
         return HP_PENDING;
     }
     if (rc == 0) {
-        rc = stages_adopt(c, d, &p, e);
+        rc = layout_take(c, d, p.layout, e);
         placement_free(&p);
     }
     return rc;
@@ -428,7 +230,7 @@ static bool succession_goes_on(struct coord *c, struct deployment *d)
     if (next->context < d->context) {
         struct err e = {0};
         err_set(&e, HP_EINFEASIBLE, "beside \"%s\" there is no room for its context", d->name);
-        deployment_stop(c, next, &e);
+        lifecycle_stop(c, next, &e);
         return false;
     }
     successor_take_over(c, d, next);
@@ -475,15 +277,15 @@ static void step_last(struct coord *c, struct deployment *d)
     if (!heir || heir->state >= DEPLOYMENT_STOPPING) { /* whoever came there now would be lost */
         err_set(&e, HP_ECANCELED, "\"%s\" has ended, and so has the place that it moved to",
                 d->name);
-        deployment_stop(c, d, &e);
+        lifecycle_stop(c, d, &e);
         return;
     }
-    queue_pass_on(c, d, heir);
+    lifecycle_queue_pass_on(c, d, heir);
     sequences_move(c, d, heir);
     if (d->n_active > 0 && coord_now(c) < d->until_ns)
         return;
     err_set(&e, HP_ELINK, "\"%s\" has moved to another place", d->name);
-    deployment_pass_on(c, d, heir, &e);
+    lifecycle_pass_on(c, d, heir, &e);
 }
 
 static void step_moving(struct coord *c, struct deployment *d)
@@ -534,8 +336,8 @@ static void step_stopping(struct coord *c, struct deployment *d)
         return;
     lifecycle_move(c, d, DEPLOYMENT_STOPPED);
     if (d->stop_ask)
-        effects_answer(c, d->stop_peer, d->stop_ask, false,
-                       json_pack("{s:s, s:s}", "name", d->name, "state", "stopped"));
+        effects_answer_done(c, d->stop_peer, d->stop_ask,
+                            json_pack("{s:s, s:s}", "name", d->name, "state", "stopped"));
 }
 
 /* What is made for another deployment goes when that one does not want it. */
@@ -554,7 +356,7 @@ static void part_step(struct coord *c, struct deployment *d)
     if (!e.code)
         return;
     deployment_listener_answer(c, d, NULL, &e);
-    deployment_stop(c, d, &e);
+    lifecycle_stop(c, d, &e);
 }
 
 static void deployment_step(struct coord *c, struct deployment *d)
@@ -590,7 +392,7 @@ void lifecycle_advance(struct coord *c)
     bool swept = false;
     for (size_t i = c->n_deployments; i-- > 0;)
         if (c->deployments[i]->state == DEPLOYMENT_STOPPED) {
-            deployment_end(c, c->deployments[i]);
+            lifecycle_end(c, c->deployments[i]);
             swept = true;
         }
     if (swept)

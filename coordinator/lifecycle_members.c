@@ -3,7 +3,7 @@
 #include "coordinator/broken_links.h"
 #include "coordinator/deployment_layout.h"
 #include "coordinator/flapping.h"
-#include "coordinator/lifecycle.h"
+#include "coordinator/lifecycle_ends.h"
 #include "coordinator/pools/pools.h"
 #include "coordinator/stage_reports.h"
 

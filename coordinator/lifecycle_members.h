@@ -4,7 +4,7 @@
 
 #include "coordinator/member.h"
 
-/* It has joined: its stages are here, or have to be prepared anew. */
+/* The agent has joined: its stages are here, or have to be prepared anew. */
 void lifecycle_member_joined(struct coord *c, struct member *m);
 /* Some agent may be given stages from now on: what is broken is tried again. */
 void lifecycle_member_ready(struct coord *c);

@@ -16,9 +16,8 @@ enum {
                               its time with it */
     COORD_REJOIN_MS =
         10000, /* after a start: how long deployments wait for the agents of their plan */
-    COORD_PROFILE_MS = 4000, /* what an agent may spend on measuring a model */
-    COORD_RESUME_MS = 120000,
-    COORD_STREAM_NOTE_BYTES = 16 << 20, /* of what a gateway keeps with a stream */
+    COORD_PROFILE_MS = 4000,  /* what an agent may spend on measuring a model */
+    COORD_RESUME_MS = 120000, /* nobody reads a request that may be resumed: it ends then */
     COORD_MAX_MEMBERS = 4000,
     COORD_MAX_DEPLOYMENTS = 256,
     COORD_MAX_STAGES = 64,   /* of one deployment */

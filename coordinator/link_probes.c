@@ -173,7 +173,7 @@ static void probe_measured(struct coord *c, const struct message_link_result *to
     if (!l || result_doubted(c, l, r->bandwidth_bytes_per_s))
         return;
     /* The store is asked only when there is news. */
-    bool late = late_links_measured(l),
+    bool late = late_links_measured(from, l, r->latency_s),
          news = late || fabs(r->latency_s - l->latency_s) > LINKS_LATENCY_NEWS_S ||
                 fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) >
                     0.2 * l->bandwidth_bytes_per_s;
@@ -188,7 +188,7 @@ static void probe_measured(struct coord *c, const struct message_link_result *to
     if (news)
         links_keep(c, from);
     uint64_t round_ms = (uint64_t)c->n_members * c->n_members * LINKS_PAIR_MS;
-    uint64_t again_ms = l->loss > 0 ? LINKS_RETRY_MS : LINKS_REFRESH_MS; /* is it over? */
+    uint64_t again_ms = l->loss > 0 || l->late ? LINKS_RETRY_MS : LINKS_REFRESH_MS; /* over? */
     probe_end(c, round_ms > again_ms ? round_ms : again_ms);
 }
 

@@ -10,10 +10,6 @@
 #include "transport/data_address.h"
 #include "transport/data_choice.h"
 
-/* Between two agents of one box, unless it was measured. */
-#define LOOPBACK_BYTES_PER_S 2e9
-#define LOOPBACK_LATENCY_S 3e-5
-
 #define LOST_WAIT_S 0.2
 #define LEAST_ROUND_S 1e-4
 #define SEGMENT_BYTES 1448
@@ -83,6 +79,13 @@ static struct cluster_wire wire_with_loss(struct cluster_wire w, double loss)
     return w;
 }
 
+/* What was measured, and what frames showed since; 0: nothing is known. */
+static double known_latency_s(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = link_measured(from, to);
+    return l ? l->latency_s + l->late_s : 0;
+}
+
 static int paths_measured(const struct member *const ways[2][2], struct links_path out[2])
 {
     int n = 0;
@@ -91,7 +94,10 @@ static int paths_measured(const struct member *const ways[2][2], struct links_pa
         const struct member_link *l = link_measured(a, b);
         if (!l)
             continue;
-        const struct cluster_wire wire = {l->bandwidth_bytes_per_s, l->latency_s + l->late_s};
+        /* A latency is half of what frames take there and back: what is late one way is taken for
+         * late the other way, too, until both are known to be on time. */
+        const struct cluster_wire wire = {l->bandwidth_bytes_per_s,
+                                          fmax(known_latency_s(a, b), known_latency_s(b, a))};
         out[n++] = (struct links_path){.from = a,
                                        .to = b,
                                        .wire = wire_with_loss(wire, links_loss(a, b)),
@@ -116,7 +122,8 @@ int links_paths(const struct member *a, const struct member *b, struct links_pat
         n = paths_measured(ways, out);
     if (n == 0 && a->machine[0] && strcmp(a->machine, b->machine) == 0) {
         double late_s = fmax(link_late_s(a, b), link_late_s(b, a)), loss = links_loss(a, b);
-        const struct cluster_wire wire = {LOOPBACK_BYTES_PER_S, LOOPBACK_LATENCY_S + late_s};
+        const struct cluster_wire wire = {CLUSTER_LOOPBACK_BYTES_PER_S,
+                                          CLUSTER_LOOPBACK_LATENCY_S + late_s};
         out[n++] = (struct links_path){.from = a,
                                        .to = b,
                                        .wire = wire_with_loss(wire, loss),
@@ -129,7 +136,6 @@ int links_paths(const struct member *a, const struct member *b, struct links_pat
     return n;
 }
 
-/* "tcp 10.0.0.5:7071": where an agent's data channel listens, for people and their firewalls. */
 void links_address_text(const struct member *m, char *out, size_t size)
 {
     struct data_address a;

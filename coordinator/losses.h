@@ -6,9 +6,9 @@
 
 #include "coordinator/deployment.h"
 
-/* It serves no more where it did. */
+/* The deployment serves no more where it did. */
 void losses_place_lost(const struct coord *c, struct deployment *d, const struct err *why);
-/* It serves (again). */
+/* The deployment serves (again). */
 void losses_place_found(const struct coord *c, struct deployment *d);
 json_t *losses_json(const struct deployment *d);
 

@@ -139,27 +139,39 @@ static int origin_add(struct program_options *o, const char *origin, struct err 
     return 0;
 }
 
+static const struct option option_table[] = {{"dir", required_argument, NULL, 'd'},
+                                             {"listen", required_argument, NULL, 'l'},
+                                             {"http", required_argument, NULL, 'h'},
+                                             {"grpc", required_argument, NULL, 'G'},
+                                             {"name", required_argument, NULL, 'n'},
+                                             {"init", no_argument, NULL, 'i'},
+                                             {"help", no_argument, NULL, 'H'},
+                                             {"version", no_argument, NULL, 'V'},
+                                             {"http-host", required_argument, NULL, 'o'},
+                                             {"http-origin", required_argument, NULL, 'g'},
+                                             {"http-open", no_argument, NULL, 'O'},
+                                             {"http-cert", required_argument, NULL, 'C'},
+                                             {"http-key", required_argument, NULL, 'K'},
+                                             {"http-max-body", required_argument, NULL, 'b'},
+                                             {"drain-seconds", required_argument, NULL, 'D'},
+                                             {"resume-seconds", required_argument, NULL, 'R'},
+                                             {"data", required_argument, NULL, 'c'},
+                                             {"trust", required_argument, NULL, 'T'},
+                                             {0}};
+
+/* Options of the API that do not go without each other. */
+static int api_check(const struct coordinator_config *c, struct err *e)
+{
+    if (c->grpc && strcmp(c->http, "none") == 0)
+        return err_set(e, HP_EUSAGE, "--grpc is part of the API that --http none leaves out");
+    if (!c->http_certificate != !c->http_key)
+        return err_set(e, HP_EUSAGE,
+                       "--http-cert and --http-key go together: a certificate and its key");
+    return 0;
+}
+
 static int options_read(int argc, char **argv, struct program_options *o, struct err *e)
 {
-    static const struct option table[] = {{"dir", required_argument, NULL, 'd'},
-                                          {"listen", required_argument, NULL, 'l'},
-                                          {"http", required_argument, NULL, 'h'},
-                                          {"grpc", required_argument, NULL, 'G'},
-                                          {"name", required_argument, NULL, 'n'},
-                                          {"init", no_argument, NULL, 'i'},
-                                          {"help", no_argument, NULL, 'H'},
-                                          {"version", no_argument, NULL, 'V'},
-                                          {"http-host", required_argument, NULL, 'o'},
-                                          {"http-origin", required_argument, NULL, 'g'},
-                                          {"http-open", no_argument, NULL, 'O'},
-                                          {"http-cert", required_argument, NULL, 'C'},
-                                          {"http-key", required_argument, NULL, 'K'},
-                                          {"http-max-body", required_argument, NULL, 'b'},
-                                          {"drain-seconds", required_argument, NULL, 'D'},
-                                          {"resume-seconds", required_argument, NULL, 'R'},
-                                          {"data", required_argument, NULL, 'c'},
-                                          {"trust", required_argument, NULL, 'T'},
-                                          {0}};
     const char *data = NULL, *trust = NULL;
     dir_default(o->dir, sizeof o->dir);
     o->config = (struct coordinator_config){
@@ -167,7 +179,7 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
     o->drain_s = DRAIN_SECONDS;
     opterr = 0;
     int rc = 0;
-    for (int c; rc == 0 && (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
+    for (int c; rc == 0 && (c = getopt_long(argc, argv, "", option_table, NULL)) != -1;) {
         switch (c) {
         case 'd': o->config.dir = optarg; break;
         case 'l': o->config.listen = optarg; break;
@@ -214,12 +226,8 @@ static int options_read(int argc, char **argv, struct program_options *o, struct
     if (optind < argc)
         return err_set(e, HP_EUSAGE, "%s: hp-coordinator takes options only; --help lists them",
                        argv[optind]);
-    if (o->config.grpc && strcmp(o->config.http, "none") == 0)
-        return err_set(e, HP_EUSAGE, "--grpc is part of the API that --http none leaves out");
-    if (!o->config.http_certificate != !o->config.http_key)
-        return err_set(e, HP_EUSAGE,
-                       "--http-cert and --http-key go together: a certificate and its key");
-    return data_policy_set(&o->config.data, data, trust, e);
+    rc = api_check(&o->config, e);
+    return rc < 0 ? rc : data_policy_set(&o->config.data, data, trust, e);
 }
 
 struct service {

@@ -179,27 +179,16 @@ int member_address_set(struct member *m, struct pack_span from, struct err *e)
 
 void member_held_set(struct member *m, const struct pack_list *held)
 {
+    enum { STATE_BYTES = 16 };
     const struct message_held_stage *rows = held ? held->items : NULL;
     free(m->held);
-    m->held = held && held->count ? calloc(held->count, sizeof *m->held) : NULL;
+    m->held = held && held->count ? calloc(held->count, sizeof *m->held + STATE_BYTES) : NULL;
     m->n_held = m->held ? held->count : 0;
-    for (size_t i = 0; i < m->n_held; i++) {
-        m->held[i] = (struct member_held){.deployment = rows[i].deployment,
-                                          .generation = rows[i].generation,
-                                          .stage = rows[i].stage,
-                                          .device = rows[i].device,
-                                          .sequences = rows[i].sequences,
-                                          .queued_batches = rows[i].queued_batches,
-                                          .kv_used_tokens = rows[i].kv_used_tokens,
-                                          .kept = rows[i].kept,
-                                          .kv_tokens = rows[i].kv_tokens,
-                                          .batches_done = rows[i].batches_done,
-                                          .busy_s = rows[i].busy_s,
-                                          .planned_s = rows[i].planned_s,
-                                          .hop_heard = rows[i].hop_heard,
-                                          .running = rows[i].running,
-                                          .missing_bytes = rows[i].missing_bytes};
-        utf8_copy(m->held[i].state, sizeof m->held[i].state, rows[i].state);
+    for (size_t i = 0; i < m->n_held; i++) { /* the words of their states lie behind them */
+        char *state = (char *)(m->held + m->n_held) + i * STATE_BYTES;
+        utf8_copy(state, STATE_BYTES, rows[i].state);
+        m->held[i] = rows[i];
+        m->held[i].state = state;
     }
 }
 

@@ -12,7 +12,7 @@
 
 struct member_link;
 
-enum member_presence {
+enum member_state {
     MEMBER_JOINING,
     MEMBER_READY,
     MEMBER_SUSPECT,
@@ -31,14 +31,6 @@ enum member_drain {
     MEMBER_LEAVES, /* survives a restart of either side */
 };
 
-struct member_held { /* message_held_stage, copied */
-    uint64_t deployment, generation, stage, device;
-    char state[16];
-    uint64_t sequences, queued_batches, kv_used_tokens, kv_tokens, batches_done, kept;
-    double busy_s, planned_s;
-    bool hop_heard, running;
-    uint64_t missing_bytes;
-};
 struct member_model {
     char id[DIGEST_HEX], name[128];
     uint64_t bytes;
@@ -93,9 +85,9 @@ struct member {
     uint64_t spilled_memory_bytes, spilled_disk_bytes; /* as it told last (spills.h) */
     uint64_t memory_free_bytes, dropped_stale, dropped_foreign, data_sent_bytes,
         data_received_bytes;
-    int64_t clock_offset_ns; /* add it to the agent's clock to have ours (clocks.h) */
-    uint64_t clock_heard_ns; /* 0: not known yet */
-    struct member_held *held;
+    int64_t clock_offset_ns;         /* add it to the agent's clock to have ours (clocks.h) */
+    uint64_t clock_heard_ns;         /* 0: not known yet */
+    struct message_held_stage *held; /* as the agent told them last */
     size_t n_held;
     struct member_model *models;
     size_t n_models;
@@ -164,7 +156,7 @@ static inline const char *member_lacks(const struct member *m, const char *const
 
 /* ---- setters ---- */
 
-void member_move(struct member *m, int to); /* enum member_presence */
+void member_move(struct member *m, int to); /* enum member_state */
 /* The device has failed for good, as it said; and what was lost is there again: it is another
  * process. */
 void member_device_lose(struct member *m, int device, const char *why);

@@ -299,7 +299,7 @@ static void stages_rows(const struct coord *c, metrics_row_fn row, void *out)
         for (size_t i = 0; i < c->n_deployments; i++)
             for (int k = 0; k < c->deployments[i]->n_stages; k++) {
                 const struct deployment *d = c->deployments[i];
-                const struct member_held *h = deployment_stage_held(d, &d->stages[k]);
+                const struct message_held_stage *h = deployment_stage_held(d, &d->stages[k]);
                 if (!h)
                     continue;
                 double values[] = {h->busy_s, h->planned_s, (double)h->batches_done,

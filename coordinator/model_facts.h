@@ -7,6 +7,7 @@
 
 #include "common/bytes.h"
 #include "common/pack.h"
+#include "common/profile_parts.h"
 
 struct model;
 
@@ -22,13 +23,6 @@ struct layer_facts {
                                             `f32`, by their number formats; 0: not known */
 };
 
-/* The layer that a part belongs to, where the model is whole, and how much of it this is. */
-struct layer_part {
-    int layer;
-    const char *class_name;
-    double share;
-};
-
 enum { MODEL_WINDOWS = 8, MODEL_KV_GROUPS = 8 };
 
 struct model_facts {
@@ -37,8 +31,8 @@ struct model_facts {
                                         NULL: not said */
     const struct layer_facts *layers;
     int n_layers;
-    const struct layer_part *parts; /* [n_layers] of a model that is divided (model_open_divided), a
-                                       whole layer the one part of itself; NULL: it is whole */
+    const struct profile_part *parts; /* [n_layers] of a model that is divided
+                                         (model_open_divided); NULL: it is whole */
     const char *const *needs; /* what a device must run: kinds of operators and number formats by
                                  name; NULL-terminated, or NULL: not said */
     uint32_t vocabulary, width, context;

@@ -179,7 +179,7 @@ static struct pack_list *borders_list(const struct graph *g, struct arena *arena
             return NULL;
         for (int k = 0; k < l->n_outputs; k++) {
             const struct graph_value *v = &g->values[l->outputs[k]];
-            values[k] = (struct message_value){v->name, graph_value_width(v)};
+            values[k] = (struct message_value){v->name, graph_value_width(v), v->exact};
         }
         borders[i] = (struct pack_list){values, i + 1 < g->n_layers ? (size_t)l->n_outputs : 0};
     }
@@ -281,45 +281,21 @@ static uint32_t (*kv_before_list(const struct graph *g, struct arena *arena))[MO
     return before;
 }
 
-static double part_share(const struct graph *g, int layer)
-{
-    const struct graph_layer *l = &g->layers[layer];
-    double bytes = 0;
-    for (int i = layer - l->part; i < layer - l->part + l->n_parts; i++)
-        bytes += (double)g->layers[i].param_bytes;
-    return l->whole_class && bytes > 0 ? (double)l->param_bytes / bytes : 1;
-}
-
 /* NULL: no memory. */
-static const struct layer_part *parts_list(const struct graph *g, struct arena *arena)
+static const struct profile_part *parts_list(const struct graph *g, struct arena *arena)
 {
-    struct layer_part *parts = arena_alloc(arena, (size_t)g->n_layers, sizeof *parts);
-    for (int i = 0, whole = -1; parts && i < g->n_layers; i++) {
-        const struct graph_layer *l = &g->layers[i];
-        whole += l->part == 0;
-        parts[i] = (struct layer_part){whole, l->whole_class ? l->whole_class : l->class_name,
-                                       part_share(g, i)};
-    }
+    struct profile_part *parts = arena_alloc(arena, (size_t)g->n_layers, sizeof *parts);
+    if (parts)
+        graph_parts_list(g, parts);
     return parts;
 }
 
-static int facts_fill(struct model *m, bool divided, struct arena *arena, struct model_facts *facts,
-                      struct err *e)
+/* NULL: no memory. */
+static const struct layer_facts *layers_list(struct model *m, struct arena *arena)
 {
     const struct graph *g = model_graph(m);
-    const struct model_config *config = model_config(m);
-    const struct tokenizer *t;
-    int n_end, rc = model_text_prepare(m, e);
-    rc = rc < 0 ? rc : model_tokenizer(m, &t, e);
-    if (rc < 0)
-        return rc;
     struct layer_facts *layers = arena_alloc(arena, (size_t)g->n_layers, sizeof *layers);
-    struct pack_list *borders = borders_list(g, arena);
-    const char *const *needs = needs_list(g, arena);
-    const struct layer_part *parts = divided ? parts_list(g, arena) : NULL;
-    if (!layers || !borders || !needs || (divided && !parts))
-        return err_set(e, HP_ENOMEM, "no memory for %d layers", g->n_layers);
-    for (int i = 0; i < g->n_layers; i++) {
+    for (int i = 0; layers && i < g->n_layers; i++) {
         const struct graph_layer *l = &g->layers[i];
         layers[i] = (struct layer_facts){.name = l->name,
                                          .class_name = l->class_name,
@@ -333,24 +309,42 @@ static int facts_fill(struct model *m, bool divided, struct arena *arena, struct
                                          .flops_per_token = l->flops_per_token};
         model_layers_weights(m, i, i + 1, weight_count, &layers[i]);
     }
-    const uint32_t *end_ids = tokenizer_end_ids(t, &n_end);
-    double workspace;
-    rc = workspace_count(g, &workspace, e);
+    return layers;
+}
+
+/* What the graph says, layer by layer. */
+static int graph_facts_fill(struct model *m, bool divided, struct arena *arena,
+                            struct model_facts *facts, struct err *e)
+{
+    const struct graph *g = model_graph(m);
+    facts->n_layers = g->n_layers;
+    facts->layers = layers_list(m, arena);
+    facts->borders = borders_list(g, arena);
+    facts->needs = needs_list(g, arena);
+    facts->parts = divided ? parts_list(g, arena) : NULL;
+    if (!facts->layers || !facts->borders || !facts->needs || (divided && !facts->parts))
+        return err_set(e, HP_ENOMEM, "no memory for %d layers", g->n_layers);
+    facts->kv_before = kv_before_list(g, arena);
+    facts->odd_head = odd_head(g);
+    windows_fill(g, facts->windows);
+    return workspace_count(g, &facts->workspace_bytes_per_token, e);
+}
+
+static int facts_fill(struct model *m, bool divided, struct arena *arena, struct model_facts *out,
+                      struct err *e)
+{
+    const struct model_config *config = model_config(m);
+    const struct tokenizer *t;
+    int n_end, rc = model_text_prepare(m, e);
+    rc = rc < 0 ? rc : model_tokenizer(m, &t, e);
     if (rc < 0)
         return rc;
-    *facts = (struct model_facts){
-        .workspace_bytes_per_token = workspace,
+    const uint32_t *end_ids = tokenizer_end_ids(t, &n_end);
+    struct model_facts facts = {
         .architecture = config->architecture,
-        .layers = layers,
-        .parts = parts,
-        .needs = needs,
-        .borders = borders,
-        .kv_before = kv_before_list(g, arena),
-        .n_layers = g->n_layers,
         .vocabulary = (uint32_t)config->vocabulary,
         .width = (uint32_t)config->width,
         .context = (uint32_t)config->context,
-        .odd_head = odd_head(g),
         .pooling = (uint32_t)config->pooling,
         .long_from = config->rope.long_factors ? (uint32_t)config->rope.long_from : 0,
         .end_ids = end_ids,
@@ -358,8 +352,10 @@ static int facts_fill(struct model *m, bool divided, struct arena *arena, struct
         .handle = m,
         .text = tokens_text,
         .text_ctx = (void *)(uintptr_t)t};
-    windows_fill(g, facts->windows);
-    return 0;
+    rc = graph_facts_fill(m, divided, arena, &facts, e);
+    if (rc == 0)
+        *out = facts;
+    return rc;
 }
 
 int model_heads_open(const struct model_heads_order *o, struct arena *arena, struct model **out,

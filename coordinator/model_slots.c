@@ -107,11 +107,10 @@ struct model_slot *model_slot_divided(struct coord *c, const struct model_slot *
 
 int model_slot_experts(const struct model_slot *m)
 {
-    enum { EXACT_MOST = 256 }; /* numbers up to this one are the same as bf16 */
     int most = 0;
     for (int i = 0; i < m->facts.n_layers; i++)
         most = m->facts.layers[i].experts > most ? m->facts.layers[i].experts : most;
-    return most > EXACT_MOST ? 0 : most;
+    return most;
 }
 
 static int borders_copy(struct model_slot *m, const struct model_facts *facts)
@@ -147,7 +146,7 @@ static int needs_copy(struct model_slot *m, const char *const *needs)
 
 static int parts_copy(struct model_slot *m, const struct model_facts *facts)
 {
-    struct layer_part *parts =
+    struct profile_part *parts =
         arena_memdup(&m->arena, facts->parts, (size_t)facts->n_layers * sizeof *parts);
     for (int i = 0; parts && i < facts->n_layers; i++)
         if (!(parts[i].class_name = arena_strdup(&m->arena, parts[i].class_name)))

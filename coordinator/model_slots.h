@@ -8,7 +8,7 @@
 #include "coordinator/model_facts.h"
 #include "coordinator/state.h"
 
-enum { MODEL_SLOT_KEY = DIGEST_HEX + 8, MODEL_SLOT_GROUPS = 16 /* of experts, at most */ };
+enum { MODEL_SLOT_KEY = DIGEST_HEX + 8 };
 
 struct model_slot {
     char key[MODEL_SLOT_KEY]; /* `id`, or "ID.4" where experts are in four groups */
@@ -30,8 +30,7 @@ struct model_slot *model_slot_find(struct coord *c, const char *key);
  * (model_open_divided); 1: as it is. Opened like any other. NULL: no memory. */
 struct model_slot *model_slot_divided(struct coord *c, const struct model_slot *m,
                                       uint32_t expert_groups);
-/* Experts of its block with the most, where all groups' numbers cross in every wire format; 0: none
- * of its blocks can be divided. */
+/* Experts of its block with the most; 0: none of its blocks can be divided. */
 int model_slot_experts(const struct model_slot *m);
 /* Finds or makes the slot of a manifest, keeps it, and has it opened. */
 int model_slot_use(struct coord *c, struct pack_span manifest, struct model_slot **out,

@@ -21,12 +21,12 @@ enum { PACE_TOLD_STEPS = 8 }; /* and again when it is off by twice as much, or h
  * (degraded.h). */
 #define PACE_DEGRADED 3.0
 
-/* So many times as long as the kind's profile says; 1: as it says. */
+/* The device takes so many times as long as the kind's profile says; 1: as it says. */
 double pace_of(const struct deployment *d, const struct member *m, int device);
-/* It is `factor` times what it was (kept within 0.01 and 100). */
+/* The pace is `factor` times what it was (kept within 0.01 and 100). */
 void pace_change(struct coord *c, const struct deployment *d, struct member *m, int device,
                  double factor);
-/* It takes several times as long as the profile says, and `told`: how many, in steps. */
+/* The device takes several times as long as the profile says, and `told`: how many, in steps. */
 bool pace_is_degraded(const struct deployment *d, const struct member *m, int device, int *told);
 /* A prompt has been through the device: its pace holds on. */
 void pace_hear(struct coord *c, const struct deployment *d, struct member *m, int device);

@@ -2,13 +2,11 @@
  * makes its stages. */
 #include "coordinator/placement.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
+#include "common/utf8.h"
 #include "coordinator/deployment.h"
-#include "coordinator/layouts.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/placement_int.h"
@@ -16,7 +14,6 @@
 #include "coordinator/profiles.h"
 #include "coordinator/works.h"
 #include "planners/pipeline/predict.h"
-#include "transport/message.h"
 
 /* So often a plan is made anew because something has changed; after that it is taken if its agents
  * still have the room. */
@@ -24,18 +21,8 @@ enum { OUTDATED_LIMIT = 3 };
 
 void placement_free(struct placement *p)
 {
-    free(p->stages);
-    deployment_plan_release(&p->plan);
+    stage_layout_release(&p->layout);
     *p = (struct placement){0};
-}
-
-void placing_free(struct placement_job *p)
-{
-    json_decref(p->answer.document);
-    json_decref(p->apart_said);
-    arena_free(&p->arena);
-    planner_inputs_release(&p->inputs);
-    free(p);
 }
 
 /* ---- the work, there and back ---- */
@@ -68,131 +55,6 @@ void placement_cancel(struct deployment *d)
         atomic_store(&p->work.canceled, true);
 }
 
-/* The layout of this model that served last, where all its agents may be given stages now. */
-static void last_read(const struct coord *c, struct placement_job *p, const struct deployment *d)
-{
-    const struct model_layout *last = layouts_find(c, d->model->id);
-    int n = last && d->model->expert_groups <= 1 ? last->n_stages : 0;
-    p->last_devices = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_devices) : NULL;
-    p->last_ends = n ? arena_alloc(&p->arena, (size_t)n, sizeof *p->last_ends) : NULL;
-    for (int i = 0; p->last_devices && p->last_ends && i < n; i++) {
-        p->last_devices[i] =
-            planner_inputs_device(p->inputs, last->stages[i].agent, last->stages[i].device);
-        p->last_ends[i] = last->stages[i].end_layer;
-        if (p->last_devices[i] < 0)
-            return;
-        p->n_last = i + 1 == n ? n : 0;
-    }
-}
-
-/* It keeps what it has: the context, and room for as many keys and values. */
-static void room_keep(struct placement_job *p, const struct deployment *d)
-{
-    uint64_t rounded = placing_round_up(d->context, DEPLOYMENT_KV_ROUND);
-    p->apart = false; /* two plans do not move together */
-    p->answer_tokens = d->answer_tokens > 0 ? d->answer_tokens : PLACEMENT_ANSWER_TOKENS;
-    if (!rounded)
-        return;
-    p->max_context = d->context;
-    p->least_sequences = p->most_sequences = d->kv_tokens >= rounded ? d->kv_tokens / rounded : 1;
-}
-
-static int own_read(struct placement_job *p, const struct deployment *d, struct err *e)
-{
-    size_t n = (size_t)d->n_stages;
-    p->own_devices = arena_alloc(&p->arena, n, sizeof *p->own_devices);
-    p->own_ends = arena_alloc(&p->arena, n, sizeof *p->own_ends);
-    if (!p->own_devices || !p->own_ends)
-        return err_set(e, HP_ENOMEM, "no memory for planning");
-    for (size_t i = 0; i < n; i++) {
-        const struct deployment_stage *s = &d->stages[i];
-        p->own_devices[i] = planner_inputs_device(p->inputs, s->agent->name, s->device);
-        p->own_ends[i] = s->end_layer;
-        if (p->own_devices[i] < 0)
-            return err_set(e, HP_ELINK, "agent \"%s\", which it is on, is %s", s->agent->name,
-                           member_states[s->agent->state].word);
-    }
-    p->n_own = d->n_stages;
-    return 0;
-}
-
-static bool devices_are_paced(struct coord *c, const struct placement_job *p)
-{
-    const struct cluster *cluster = &p->inputs->cluster;
-    int n = p->devices ? p->n_devices : cluster->n_devices, paced = 0;
-    for (int i = 0; i < n; i++) {
-        int node = cluster->devices[p->devices ? p->devices[i] : i].node;
-        const struct member *m = member_find(c, cluster->nodes[node].name);
-        paced += m && member_paced_as(m)[0];
-    }
-    return n > 0 && paced == n;
-}
-
-/* Rows cross in whole blocks. */
-static int wire_check(const struct placement_job *p, struct err *e)
-{
-    uint32_t block = frame_dtype_block(p->wire);
-    if (p->wire_auto || p->border_elements % block == 0)
-        return 0;
-    return err_set(e, HP_EUNSUPPORTED,
-                   "--wire %s packs %u elements together, and this model's rows are no multiple of "
-                   "that: take --wire f16",
-                   frame_dtype_word(p->wire), block);
-}
-
-int placing_create(struct coord *c, struct deployment *d, bool imagined, struct placement_job **out,
-                   struct err *e)
-{
-    struct placement_job *p = calloc(1, sizeof *p);
-    struct err no_own = {0};
-    if (!p)
-        return err_set(e, HP_ENOMEM, "no memory for planning");
-    p->core = c;
-    p->imagined = imagined;
-    p->deployment = d->id;
-    p->env = c->env;
-    p->planned = d->spec.planned;
-    p->plan_tokens = d->spec.plan_tokens;
-    p->max_slice = (int)deployment_spec_batch_tokens(&d->spec, &d->model->facts);
-    p->max_context = d->spec.max_context;
-    p->trained_context = d->model->facts.context;
-    /* A plan is for prompts of its length, and for its micro-batches at once. */
-    p->least_sequences = d->spec.micro_batches > 1 ? (uint64_t)d->spec.micro_batches : 1;
-    p->max_sequences = d->spec.max_sequences;
-    p->apart = deployment_reads_auto(&d->spec) && d->model->facts.kv_before;
-    p->ttft_s = d->spec.ttft_s;
-    p->tpot_s = d->spec.tpot_s;
-    p->answer_tokens = d->answer_tokens;
-    p->most_sequences = p->max_sequences ? p->max_sequences : c->config.max_sequences;
-    p->width = planner_border_width(&d->model->facts);
-    p->vocabulary = d->model->facts.vocabulary;
-    int rc = planner_inputs_get(c, d, &p->inputs, e);
-    if (rc == 0) {
-        p->cluster = p->inputs->cluster;
-        p->profile = p->inputs->profile;
-        p->wire = p->inputs->wire;
-        p->wire_auto = d->spec.wire_auto;
-        p->border_elements = planner_border_elements(&d->model->facts);
-        rc = wire_check(p, e);
-        rc = rc < 0 ? rc : placing_devices_read(p, d, e);
-    }
-    p->paced = rc == 0 && devices_are_paced(c, p);
-    if (rc == 0 && (d->beside || imagined))
-        room_keep(p, d);
-    if (rc == 0 && imagined && deployment_serves(d))
-        p->n_own = own_read(p, d, &no_own) < 0 ? 0 : p->n_own;
-    else if (rc == 0 && d->beside)
-        rc = own_read(p, d, e);
-    else if (rc == 0 && !imagined && !p->devices)
-        last_read(c, p, d);
-    if (rc < 0) {
-        placing_free(p);
-        return rc;
-    }
-    *out = p;
-    return 0;
-}
-
 /* 1: it is on its way, or waits for its turn. */
 static int placing_start(struct coord *c, struct deployment *d, struct err *e)
 {
@@ -218,11 +80,12 @@ static int placing_start(struct coord *c, struct deployment *d, struct err *e)
 /* Its agents may be given stages and have the room. */
 static bool placement_usable(struct coord *c, const struct deployment *d, const struct placement *p)
 {
-    for (int i = 0; i < p->n_stages; i++)
-        if (!p->stages[i].agent || !member_available(p->stages[i].agent) ||
-            p->stages[i].memory_bytes >
-                planner_free_bytes(c, d, p->stages[i].agent, p->stages[i].device))
+    for (int i = 0; i < p->layout->n_stages; i++) {
+        const struct layout_stage *s = &p->layout->stages[i];
+        struct member *m = member_find(c, s->agent);
+        if (!m || !member_available(m) || s->memory_bytes > planner_free_bytes(c, d, m, s->device))
             return false;
+    }
     return true;
 }
 
@@ -235,7 +98,7 @@ static const char *const wire_costs[FRAME_DTYPE_END] = {
 
 /* The document as people see it; of a plan that was given, with what was given. */
 static int placement_plan_set(const struct deployment *d, const struct placement_job *p,
-                              struct placement *out, struct err *e)
+                              struct stage_layout *out, struct err *e)
 {
     static const char *const given[] = {"solver", "slices", "micro_batches", "predicted"};
     json_t *document = p->answer.document;
@@ -245,6 +108,8 @@ static int placement_plan_set(const struct deployment *d, const struct placement
     json_object_set_new(document, "wire_why",
                         json_string(p->wire_why[0] ? p->wire_why : "as was asked"));
     json_object_set_new(document, "wire_costs", json_string(wire_costs[p->wire]));
+    if (d->model->expert_groups > 1)
+        json_object_set_new(document, "expert_groups", json_integer(d->model->expert_groups));
     if (p->apart_said)
         json_object_set(document, "apart", p->apart_said);
     else if (deployment_reads_auto(&d->spec))
@@ -259,40 +124,56 @@ static int placement_plan_set(const struct deployment *d, const struct placement
     return out->plan ? 0 : err_set(e, HP_ENOMEM, "no memory for a plan");
 }
 
+/* Bytes of a stage: its weights, its room for keys and values, and what it computes in. */
+static double stage_bytes(const struct placement_job *p, const struct plan_stage *s, bool last)
+{
+    const struct planner_inputs *in = p->inputs;
+    int device = cluster_find_device(&in->cluster, s->device);
+    double kv = (double)placing_kv_tokens(p, p->context, p->sequences),
+           bytes = (device < 0 ? 0 : in->workspace_bytes[device]) +
+                   placing_beside_bytes(p, p->context, p->sequences, last);
+    for (int l = s->first_layer; l < s->end_layer; l++)
+        bytes += in->resident_bytes[l] + in->state_bytes_per_token[l] * kv;
+    return bytes;
+}
+
+static int placement_stages_set(struct coord *c, const struct placement_job *p,
+                                struct stage_layout *out, struct err *e)
+{
+    for (int i = 0; i < out->n_stages; i++) {
+        const struct plan_stage *s = &p->answer.plan.stages[i];
+        struct placement_device at = placing_device_of_id(c, s->device);
+        if (!at.agent)
+            return err_set(e, HP_ELINK, "the plan names %s, which is no member any more",
+                           s->device);
+        out->stages[i] =
+            (struct layout_stage){.device = at.device,
+                                  .first_layer = s->first_layer,
+                                  .end_layer = s->end_layer,
+                                  .compute_s = s->compute_s,
+                                  .memory_bytes = stage_bytes(p, s, i + 1 == out->n_stages)};
+        utf8_copy(out->stages[i].agent, sizeof out->stages[i].agent, at.agent->name);
+    }
+    return 0;
+}
+
 static int placement_fill(struct coord *c, const struct deployment *d,
                           const struct placement_job *p, struct placement *out, struct err *e)
 {
-    const struct pipeline_answer *a = &p->answer;
-    const struct planner_inputs *in = p->inputs;
-    *out = (struct placement){.context = p->context,
-                              .sequences = p->sequences,
-                              .wire = p->wire,
-                              .before = p->before,
-                              .after = p->after,
-                              .answer_tokens = p->answer_tokens,
-                              .n_stages = a->plan.n_stages};
-    out->stages = calloc((size_t)a->plan.n_stages, sizeof *out->stages);
-    if (!out->stages)
+    struct stage_layout *l = stage_layout_create(p->answer.plan.n_stages);
+    *out = (struct placement){
+        .layout = l, .before = p->before, .after = p->after, .answer_tokens = p->answer_tokens};
+    if (!l)
         return err_set(e, HP_ENOMEM, "no memory for planning");
-    out->max_sequences = placing_open_sequences(p, out->context, out->sequences);
-    uint64_t kv = placing_kv_tokens(p, out->context, out->sequences);
-    for (int i = 0; i < out->n_stages; i++) {
-        const struct plan_stage *s = &a->plan.stages[i];
-        struct placement_device at = placing_device_of_id(c, s->device);
-        out->stages[i] = (struct placement_stage){at.agent,     at.device,    s->first_layer,
-                                                  s->end_layer, s->compute_s, 0};
-        if (!out->stages[i].agent)
-            return err_set(e, HP_ELINK, "the plan names %s, which is no member any more",
-                           s->device);
-        int device = cluster_find_device(&in->cluster, s->device);
-        out->stages[i].memory_bytes =
-            (device < 0 ? 0 : in->workspace_bytes[device]) +
-            placing_beside_bytes(p, out->context, out->sequences, i + 1 == out->n_stages);
-        for (int l = s->first_layer; l < s->end_layer; l++)
-            out->stages[i].memory_bytes +=
-                in->resident_bytes[l] + in->state_bytes_per_token[l] * (double)kv;
-    }
-    return placement_plan_set(d, p, out, e);
+    l->wire = p->wire;
+    l->context = p->context;
+    l->kv_tokens = p->n_own /* it keeps the room that it has */
+                       ? d->kv_tokens
+                       : placing_round_up(p->context, DEPLOYMENT_KV_ROUND) * p->sequences;
+    l->max_sequences = placing_open_sequences(p, p->context, p->sequences);
+    l->max_batch_tokens = deployment_spec_batch_tokens(&d->spec, &d->model->facts);
+    int rc = placement_stages_set(c, p, l, e);
+    return rc < 0 ? rc : placement_plan_set(d, p, l, e);
 }
 
 /* 1: it was outdated, and another is on its way. */
@@ -310,7 +191,7 @@ static int placing_take(struct coord *c, struct deployment *d, struct placement 
         placement_free(out);
     bool again =
         changed && (d->outdated < OUTDATED_LIMIT || (rc == 0 && !placement_usable(c, d, out)));
-    out->has_room = !again && rc == HP_EINFEASIBLE && p->has_room && !p->paced && !p->planned;
+    out->has_room = !again && rc == HP_EINFEASIBLE && p->has_room && !p->planned;
     placing_free(p);
     if (!again) {
         d->outdated = 0;
@@ -331,6 +212,14 @@ int placement_make(struct coord *c, struct deployment *d, struct placement *out,
     if (trained && d->spec.max_context > trained)
         return err_set(e, HP_EINVAL, "--max-context %llu is more than the model's %llu",
                        (unsigned long long)d->spec.max_context, (unsigned long long)trained);
+    int experts = model_slot_experts(d->model);
+    if (d->spec.expert_groups > 1 && (uint64_t)experts < d->spec.expert_groups)
+        return experts ? err_set(e, HP_EINVAL,
+                                 "--expert-groups %llu: this model's blocks have %d experts",
+                                 (unsigned long long)d->spec.expert_groups, experts)
+                       : err_set(e, HP_EINVAL,
+                                 "--expert-groups %llu: this model has no mixtures of experts",
+                                 (unsigned long long)d->spec.expert_groups);
     if (d->spec.kv == KV_Q8_0 && d->model->facts.odd_head) {
         err_set(e, HP_EUNSUPPORTED,
                 "--kv q8_0: this model's keys have %u elements, and q8_0 has a scale for every %d",

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "transport/frame.h"
+#include "coordinator/stage_layout.h"
 
 struct arena;
 struct coord;
@@ -17,12 +17,6 @@ struct member;
 struct pipeline_schedule; /* planners/pipeline/pipeline.h */
 struct placement_job;
 
-struct placement_stage {
-    struct member *agent;
-    int device; /* of the agent's */
-    int first_layer, end_layer;
-    double compute_s, memory_bytes;
-};
 /* What the planner says of one layout: a prompt of its tokens alone, and many requests after each
  * other. */
 struct placement_forecast {
@@ -30,12 +24,7 @@ struct placement_forecast {
     double tokens_per_s, requests_per_s; /* of answers; with `answer_tokens` each */
 };
 struct placement {
-    struct placement_stage *stages; /* [n_stages] */
-    int n_stages;
-    uint64_t context, sequences; /* sequences of whole contexts: KV memory */
-    uint64_t max_sequences;      /* open at once: shorter ones share it */
-    enum frame_dtype wire;       /* as what activations cross */
-    struct deployment_plan *plan;
+    struct stage_layout *layout; /* counted; its agents are members */
     /* Of one that was planned beside the stages there are (deployment.h, `beside`): these and the
      * new ones by one yardstick. */
     struct placement_forecast before, after;

@@ -45,7 +45,7 @@ double placing_beside_bytes(const struct placement_job *p, uint64_t context, uin
     struct stage_shape s = {.last = last,
                             .max_batch_tokens = (uint64_t)p->max_slice,
                             .max_sequences = placing_open_sequences(p, context, sequences),
-                            .width = p->width,
+                            .row = p->row,
                             .vocabulary = p->vocabulary,
                             .wire = p->wire};
     return p->paced ? 0 : (double)stage_beside_bytes(&s);

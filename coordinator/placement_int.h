@@ -1,6 +1,7 @@
-/* What the two halves of placement share. On the loop placement.c asks and takes, and
- * placement_named.c says which devices may be used; on any thread placement_search.c searches, by
- * placement_ask.c, and placement_missing.c says what was missing. */
+/* What the two halves of placement share. On the loop placement.c asks and takes,
+ * placement_job.c says what is to be looked at, and placement_named.c which devices may be used; on
+ * any thread placement_search.c searches, by placement_ask.c, and placement_missing.c says what was
+ * missing. */
 #ifndef HP_COORDINATOR_PLACEMENT_INT_H
 #define HP_COORDINATOR_PLACEMENT_INT_H
 
@@ -46,7 +47,9 @@ struct placement_job {
     uint32_t plan_tokens;
     uint64_t max_context, trained_context, least_sequences, most_sequences;
     uint64_t max_sequences; /* asked for; 0: not */
-    uint32_t width, vocabulary;
+    struct frame_row row;   /* at the widest border */
+    int experts;            /* of its mixtures; 0: it has none */
+    uint32_t vocabulary;
     bool paced; /* all of them: they count the bytes of what they stand for, and nothing beside */
     /* the result */
     bool has_room; /* there is no plan, though the devices together have the room */
@@ -64,7 +67,7 @@ static inline uint64_t placing_round_up(uint64_t v, uint64_t to)
     return (v + to - 1) / to * to;
 }
 
-/* ---- on the loop (placement.c) ---- */
+/* ---- on the loop (placement_job.c) ---- */
 
 /* `imagined`: with the context and room that the deployment has, on any device, whatever its spec
  * names; compared with its own stages where it serves. The caller sets what is to be run and done.

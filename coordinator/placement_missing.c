@@ -133,6 +133,10 @@ int placing_missing_explain(struct placement_job *p, uint64_t context, struct er
         }
     }
     double weights, all = need_bytes(p, 0, p->inputs->n_layers, PLACEMENT_LEAST_CONTEXT, &weights);
+    if (p->ends && p->experts > 1)
+        return err_hint(e, "no context fits; with --expert-groups N each block's experts are N "
+                           "layers, which may lie apart: `hpctl model describe MODEL "
+                           "--expert-groups N` lists them");
     return err_hint(
         e, "no context fits: add agents, or memory to them (--memory), up to %.0f bytes in all",
         all);

@@ -15,6 +15,8 @@
 enum { COMPARED_LEAST_TOKENS = 16 }; /* what is shorter is all overhead */
 #define ALIKE 1.5                    /* stages of one kind, whose ratios differ by less */
 #define COMPARED_GROSS 3.0           /* times what another stage takes */
+/* A prompt that computed for so long says as much as two do; for twice as long: as three. */
+#define LONG_S 1.25
 
 struct lesson {
     struct coord *c;
@@ -31,11 +33,18 @@ static const char *stage_kind(const struct lesson *l, int stage)
     return member_kind(l->d->stages[stage].agent, l->d->stages[stage].device);
 }
 
+/* Its profile is not measured. */
+static bool kind_is_guessed(const struct lesson *l, int stage)
+{
+    return !profiles_find(l->c, l->d->model->id, stage_kind(l, stage),
+                          deployment_spec_compute(&l->d->spec));
+}
+
 /* ---- stages compared ---- */
 
-bool plan_learning_compares(int n_stages, uint32_t tokens)
+bool plan_learning_compares(uint32_t tokens)
 {
-    return n_stages > 1 && tokens >= COMPARED_LEAST_TOKENS;
+    return tokens >= COMPARED_LEAST_TOKENS;
 }
 
 /* The least ratio; first of all of those that are at their kind's pace: who is known to be off it
@@ -64,15 +73,38 @@ static void ratios_compare(struct lesson *l)
     }
 }
 
+/* Of one stage there is nothing to compare with: as it is where that is gross even if others took
+ * their part of its batches, or if they took nothing; 1 where it is not even if they took nothing;
+ * 0: that cannot be told. */
+static void ratio_bound(struct lesson *l)
+{
+    double most = kind_is_guessed(l, 0) ? 0 : l->ratios[0],
+           least = most * l->stages[0].own / l->stages[0].measured;
+    l->ratios[0] = least >= COMPARED_GROSS      ? least
+                   : most <= 1 / COMPARED_GROSS ? most /* 0: of a guess */
+                   : most < COMPARED_GROSS      ? 1
+                                                : 0;
+}
+
 /* ---- lessons ---- */
+
+/* For how many prompts one counts: five in a row are to be off, which would take minutes where each
+ * takes long because its device is slow. */
+static int prompts_worth(const struct lesson *l, int stage)
+{
+    bool slow = l->ratios[stage] >= COMPARED_GROSS;
+    return slow ? 1 + (int)fmin(l->stages[stage].own / LONG_S, PLAN_DRIFT_PREFILLS - 1) : 1;
+}
 
 static void pace_learn(struct lesson *l, int stage)
 {
     struct deployment_stage *s = &l->d->stages[stage];
     char key[DEVICE_KIND];
+    double factor = 0;
     snprintf(key, sizeof key, "%s/%d", s->agent->name, s->device);
     pace_hear(l->c, l->d, s->agent, s->device);
-    double factor = plan_drift_add(l->drift, key, l->ratios[stage]);
+    for (int i = prompts_worth(l, stage); i > 0 && factor <= 0; i--)
+        factor = plan_drift_add(l->drift, key, l->ratios[stage]);
     if (factor <= 0)
         return;
     pace_change(l->c, l->d, s->agent, s->device, factor);
@@ -99,13 +131,21 @@ static bool stage_is_first(const struct deployment *d, int stage)
     return true;
 }
 
+/* The only device of a kind was measured itself: what it takes far longer than that, or has been
+ * found to, is no fault of its profile. */
+static bool device_is_off(const struct lesson *l, int stage)
+{
+    const struct deployment_stage *s = &l->d->stages[stage];
+    return l->ratios[stage] >= PACE_GROSS || fabs(pace_of(l->d, s->agent, s->device) - 1) > 1e-9;
+}
+
 /* Whether the prompt says something of the stage's kind: all devices of it took part and are alike,
  * or its profile is but a guess. */
 static bool kind_is_judged(const struct lesson *l, int stage)
 {
     const char *kind = stage_kind(l, stage);
     double least = l->ratios[stage], most = least;
-    int part = 0;
+    int part = 0, devices = devices_of_kind(l->c, kind);
     for (int k = 0; k < l->d->n_stages; k++) {
         if (strcmp(stage_kind(l, k), kind) != 0)
             continue;
@@ -113,9 +153,8 @@ static bool kind_is_judged(const struct lesson *l, int stage)
         least = fmin(least, l->ratios[k]);
         most = fmax(most, l->ratios[k]);
     }
-    bool guessed =
-        !profiles_find(l->c, l->d->model->id, kind, deployment_spec_compute(&l->d->spec));
-    return most < ALIKE * least && (guessed || part == devices_of_kind(l->c, kind));
+    bool off = devices == 1 && device_is_off(l, stage);
+    return most < ALIKE * least && (kind_is_guessed(l, stage) || (part == devices && !off));
 }
 
 /* Stages of one kind count together, once. */
@@ -146,13 +185,15 @@ uint64_t plan_learn(struct coord *c, struct deployment *d, struct plan_drift *dr
 {
     struct lesson l = {.c = c, .d = d, .drift = drift, .stages = stages};
     bool compared = shared || tokens < PLAN_DRIFT_TOKENS;
-    if (compared && !plan_learning_compares(d->n_stages, tokens))
+    if (compared && !plan_learning_compares(tokens))
         return 0;
     for (int j = 0; j < d->n_stages; j++)
         if (stages[j].planned > 0 && !member_paced_as(d->stages[j].agent)[0])
             l.ratios[j] = stages[j].measured / stages[j].planned;
-    if (compared)
+    if (compared && d->n_stages > 1)
         ratios_compare(&l);
+    else if (compared && l.ratios[0] > 0)
+        ratio_bound(&l);
     for (int j = 0; j < d->n_stages; j++) {
         if (l.ratios[j] > 0 && !compared && kind_is_judged(&l, j))
             kind_learn(&l, j);

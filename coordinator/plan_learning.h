@@ -8,13 +8,14 @@
 
 enum { PLAN_LEARNING_STAGES = 64 }; /* of deployments with more nothing is learnt */
 
-struct stage_seconds {
-    double planned, measured; /* compute of one prompt */
+struct stage_seconds {        /* compute of one prompt */
+    double planned, measured; /* of all batches that it was part of */
+    double own;               /* its part of these, were all runs of a batch alike */
 };
 
 /* Whether a prompt that shared its batches, or was short, says something: by how its stages
- * compare. */
-bool plan_learning_compares(int n_stages, uint32_t tokens);
+ * compare, or where there is but one by what would be gross whoever took the batches' time. */
+bool plan_learning_compares(uint32_t tokens);
 /* One prompt; `stages` is [d->n_stages], at most PLAN_LEARNING_STAGES. `shared`: others were part
  * of its batches. How many profiles and paces were changed. */
 uint64_t plan_learn(struct coord *c, struct deployment *d, struct plan_drift *drift,

@@ -26,7 +26,8 @@ struct plan_vs_actual_record {
     bool *heard;
     int *slices;
     struct stage_times measured, planned; /* by slice */
-    struct decode_steps *decode;          /* of its answer; NULL: none were told */
+    double *own_s; /* [n_stages]: seconds of compute, divided by the runs of each batch */
+    struct decode_steps *decode; /* of its answer; NULL: none were told */
     bool shared, complete, predicted;
     bool loading; /* it waited for weights: no plan says how long */
     double at_s, measured_s, planned_s;
@@ -71,7 +72,7 @@ static struct plan_vs_actual_record *record_create(const struct deployment *d,
     if (n == 0 || cells > PLAN_VS_ACTUAL_MAX_CELLS)
         return NULL;
     struct plan_vs_actual_record *r = calloc(1, sizeof *r);
-    double *times = calloc(6 * cells, sizeof *times);
+    double *times = calloc(6 * cells + (size_t)d->n_stages, sizeof *times);
     if (r) {
         r->heard = calloc((size_t)d->n_stages, sizeof *r->heard);
         r->slices = calloc(n, sizeof *r->slices);
@@ -86,6 +87,7 @@ static struct plan_vs_actual_record *record_create(const struct deployment *d,
     r->n_slices = (int)n;
     r->measured = (struct stage_times){times, times + cells, times + 2 * cells};
     r->planned = (struct stage_times){times + 3 * cells, times + 4 * cells, times + 5 * cells};
+    r->own_s = times + 6 * cells;
     return r;
 }
 
@@ -147,6 +149,8 @@ static bool stage_take(struct plan_vs_actual_record *r, const struct message_pre
     for (size_t k = 0; k < p->slices.count; k++) {
         stage_times_set(&r->measured, row + k, &s[k]);
         r->shared = r->shared || s[k].runs > 1;
+        r->own_s[p->stage] +=
+            (double)(s[k].end_ns - s[k].start_ns) * 1e-9 / (double)(s[k].runs > 1 ? s[k].runs : 1);
     }
     r->loading |= p->loading;
     r->tokens = (uint32_t)(position - first);
@@ -226,7 +230,8 @@ static void record_learn(struct coord *c, struct deployment *d,
         return;
     for (int j = 0; j < r->n_stages; j++)
         stages[j] = (struct stage_seconds){.planned = busy_s(r, &r->planned, j),
-                                           .measured = busy_s(r, &r->measured, j)};
+                                           .measured = busy_s(r, &r->measured, j),
+                                           .own = r->own_s[j]};
     d->plan_vs_actual->totals.corrections +=
         plan_learn(c, d, &d->plan_vs_actual->drift, stages, r->tokens, r->shared);
 }
@@ -255,7 +260,7 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
     r->at_s = stage_times_align(c, d, &r->measured, (size_t)r->n_slices, r->n_slices);
     r->measured_s = r->measured.end_s[r->n_stages * r->n_slices - 1];
     bool quick = d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK;
-    if (r->loading || (r->shared && (!quick || !plan_learning_compares(r->n_stages, r->tokens))) ||
+    if (r->loading || (r->shared && (!quick || !plan_learning_compares(r->tokens))) ||
         (t->predicted_ns && coord_now(c) - t->predicted_ns < coord_ms(PLAN_VS_ACTUAL_PREDICT_MS)))
         return;
     t->predicted_ns = coord_now(c);

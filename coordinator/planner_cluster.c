@@ -54,17 +54,19 @@ double planner_free_bytes(const struct coord *c, const struct deployment *d, con
     return bytes > 0 ? bytes : 0;
 }
 
-uint32_t planner_border_width(const struct model_facts *f)
+struct frame_row planner_border_row(const struct model_facts *f)
 {
-    uint64_t most = f->borders ? 0 : f->width;
+    struct frame_row most = {.width = f->borders ? 0 : f->width};
     for (int i = 0; f->borders && i < f->n_layers; i++) {
         const struct message_value *values = f->borders[i].items;
-        uint64_t sum = 0;
-        for (size_t k = 0; k < f->borders[i].count; k++)
-            sum += values[k].width;
-        most = sum > most ? sum : most;
+        struct frame_row row = {0};
+        for (size_t k = 0; k < f->borders[i].count; k++) {
+            row.width += values[k].width;
+            row.exact += values[k].exact ? values[k].width : 0;
+        }
+        most = row.width > most.width ? row : most;
     }
-    return (uint32_t)most;
+    return most;
 }
 
 uint64_t planner_border_elements(const struct model_facts *f)
@@ -73,7 +75,8 @@ uint64_t planner_border_elements(const struct model_facts *f)
     for (int i = 0; f->borders && i < f->n_layers; i++) {
         const struct message_value *values = f->borders[i].items;
         for (size_t k = 0; k < f->borders[i].count; k++)
-            for (uint64_t a = values[k].width, rest; a; a = rest) { /* Euclid's way */
+            for (uint64_t a = values[k].exact ? 0 : values[k].width, rest; a;
+                 a = rest) { /* Euclid's way */
                 rest = all % a;
                 all = a;
             }
@@ -100,7 +103,7 @@ static uint64_t receiving_bytes(const struct coord *c, const struct deployment *
     n_stages = n_stages < layers ? n_stages : layers;
     uint64_t inputs =
         stage_inputs_bytes(n_stages, deployment_spec_batch_tokens(&d->spec, &d->model->facts),
-                           planner_border_width(&d->model->facts), deployment_wire(d));
+                           planner_border_row(&d->model->facts), deployment_wire(d));
     return stage_receiving_bytes(inputs, m->node->pool_bytes / (uint64_t)member_device_count(m));
 }
 

@@ -22,9 +22,9 @@ struct planner_wish {
 };
 int planner_cluster_of(const struct coord *c, const struct planner_wish *wish, struct cluster *out,
                        struct err *e);
-/* Elements of a token at the widest border between layers. */
-uint32_t planner_border_width(const struct model_facts *f);
-/* Divides the width of every value that crosses a border. */
+/* Of a token, at the widest border between layers. */
+struct frame_row planner_border_row(const struct model_facts *f);
+/* Divides the width of every value that crosses a border in the hop's format. */
 uint64_t planner_border_elements(const struct model_facts *f);
 /* What each stage holds beside weights and KV cache, on a device of this member: work space, and
  * frames on their way to it where the member's pool has no room for them. */

@@ -27,8 +27,13 @@ static const struct measured_profile *measured_of(const struct coord *c, const s
 
 /* ---- bytes ---- */
 
-/* The profile that paced members run by: its tables say a batch, and its layers stand where the
- * model's do. NULL without one. */
+static int whole_layers(const struct model_facts *f)
+{
+    return f->parts && f->n_layers ? f->parts[f->n_layers - 1].layer + 1 : f->n_layers;
+}
+
+/* The profile that paced members run by: its tables say a batch, and its layers stand where those
+ * of the whole model do. NULL without one. */
 static const struct measured_profile *paced_profile(const struct coord *c,
                                                     const struct deployment *d)
 {
@@ -36,10 +41,18 @@ static const struct measured_profile *paced_profile(const struct coord *c,
         const struct member *m = c->members[i];
         const struct measured_profile *p =
             member_present(m) && member_paced_as(m)[0] ? measured_of(c, d, m, 0) : NULL;
-        if (p && p->paced && p->layers.n_layers == d->model->facts.n_layers)
+        if (p && p->paced && p->layers.n_layers == whole_layers(&d->model->facts))
             return p;
     }
     return NULL;
+}
+
+static struct profile_layer paced_layer(const struct deployment *d,
+                                        const struct measured_profile *paced, int layer)
+{
+    const struct profile_part *part = d->model->facts.parts ? &d->model->facts.parts[layer] : NULL;
+    return part ? profile_part_layer(&paced->layers.layers[part->layer], part)
+                : paced->layers.layers[layer];
 }
 
 double planner_stands_for(const struct coord *c, const struct deployment *d)
@@ -71,7 +84,7 @@ double planner_state_bytes_per_token(const struct coord *c, const struct deploym
     double of_f16 = (double)kv_format_bytes(d->spec.kv, KV_Q8_ELEMENTS) /
                     (double)kv_format_bytes(KV_F16, KV_Q8_ELEMENTS);
     if (p)
-        return p->layers.layers[layer].state_bytes_per_token * planner_stands_for(c, d);
+        return paced_layer(d, p, layer).state_bytes_per_token * planner_stands_for(c, d);
     return (double)d->model->facts.layers[layer].state_bytes_per_token * of_f16;
 }
 
@@ -129,26 +142,42 @@ static bool table_copy(struct arena *arena, const struct profile_table *t,
                                   .seconds =
                                       arena_memdup(arena, t->seconds, nx * ny * sizeof *t->seconds),
                                   .n_x = t->n_x,
-                                  .n_y = t->n_y};
+                                  .n_y = t->n_y,
+                                  .step = t->step};
     return out->x && out->y && out->seconds;
 }
 
 /* ---- the profile ---- */
 
-/* The class of a layer: the paced profile's, whose layers stand where the model's do. */
-static const char *class_of(const struct deployment *d, const struct measured_profile *paced,
-                            int layer)
+/* Of the layer that it is, or is a part of: the paced profile's, whose layers stand where the
+ * model's do. */
+static const char *whole_class_of(const struct deployment *d, const struct measured_profile *paced,
+                                  int layer)
 {
-    return paced ? paced->layers.classes[paced->layers.layers[layer].class_index]
-                 : d->model->facts.layers[layer].class_name;
+    const struct model_facts *f = &d->model->facts;
+    const struct profile_part *part = f->parts ? &f->parts[layer] : NULL;
+    if (paced)
+        return paced->layers.classes[paced->layers.layers[part ? part->layer : layer].class_index];
+    return part ? part->class_name : f->layers[layer].class_name;
+}
+
+/* Parts of one paced class have a class for each share. NULL: there is no memory. */
+static const char *class_of(struct arena *arena, const struct deployment *d,
+                            const struct measured_profile *paced, int layer)
+{
+    const struct model_facts *f = &d->model->facts;
+    if (!paced)
+        return f->layers[layer].class_name;
+    const char *whole = whole_class_of(d, paced, layer);
+    return f->parts ? profile_part_class(arena, whole, f->parts[layer].share) : whole;
 }
 
 static int class_index(struct profile *p, const char *name)
 {
-    for (int i = 0; i < p->n_classes; i++)
+    for (int i = 0; name && i < p->n_classes; i++)
         if (strcmp(p->classes[i], name) == 0)
             return i;
-    p->classes[p->n_classes] = arena_strdup(&p->arena, name);
+    p->classes[p->n_classes] = name ? arena_strdup(&p->arena, name) : NULL;
     return p->classes[p->n_classes] ? p->n_classes++ : -1;
 }
 
@@ -164,9 +193,9 @@ static bool layers_fill(const struct coord *c, const struct deployment *d,
                                     .param_bytes = planner_resident_bytes(c, d, i),
                                     .state_bytes_per_token = planner_state_bytes_per_token(c, d, i),
                                     .output_bytes_per_token = (double)l->output_bytes_per_token};
-        p->layers[i] = paced ? paced->layers.layers[i] : own;
+        p->layers[i] = paced ? paced_layer(d, paced, i) : own;
         p->layers[i].name = arena_strdup(&p->arena, p->layers[i].name);
-        p->layers[i].class_index = class_index(p, class_of(d, paced, i));
+        p->layers[i].class_index = class_index(p, class_of(&p->arena, d, paced, i));
         if (!p->layers[i].name || p->layers[i].class_index < 0)
             return false;
         p->n_layers++;
@@ -176,18 +205,23 @@ static bool layers_fill(const struct coord *c, const struct deployment *d,
 
 /* The times of a layer: measured where its class was, or that of the layer of which it is a part;
  * else guessed. */
-static bool table_fill(struct arena *arena, const struct model_facts *f, int layer,
-                       const char *class_name, const struct measured_profile *measured,
-                       const struct node_speed *told, struct profile_table *out)
+struct layer_class {
+    int layer;
+    const char *name, *whole;
+};
+
+static bool table_fill(struct arena *arena, const struct model_facts *f, struct layer_class class,
+                       const struct measured_profile *measured, const struct node_speed *told,
+                       struct profile_table *out)
 {
-    const struct profile_table *t = measured ? measured_profile_table(measured, class_name) : NULL;
+    const struct profile_table *t = measured ? measured_profile_table(measured, class.name) : NULL;
     double share = 1;
     if (!t && measured && f->parts) {
-        t = measured_profile_table(measured, f->parts[layer].class_name);
-        share = f->parts[layer].share;
+        t = measured_profile_table(measured, class.whole);
+        share = f->parts[class.layer].share;
     }
     if (!t)
-        return guess_table(arena, f, &f->layers[layer], told, out);
+        return guess_table(arena, f, &f->layers[class.layer], told, out);
     if (!table_copy(arena, t, out))
         return false;
     for (int i = 0; i < out->n_x * out->n_y; i++)
@@ -201,12 +235,14 @@ static bool kind_fill(const struct coord *c, const struct deployment *d, const s
                       int device, const char *kind, struct profile *p)
 {
     double pace = pace_of(d, m, device);
-    const struct measured_profile *measured = measured_of(c, d, m, device);
+    const struct measured_profile *measured = measured_of(c, d, m, device),
+                                  *paced = paced_profile(c, d);
     struct profile_table *tables = &p->tables[p->n_kinds * p->n_classes];
     for (int i = 0; i < p->n_layers; i++) {
         int k = p->layers[i].class_index;
-        if (tables[k].n_x == 0 && !table_fill(&p->arena, &d->model->facts, i, p->classes[k],
-                                              measured, &m->node->speeds[device], &tables[k]))
+        const struct layer_class class = {i, p->classes[k], whole_class_of(d, paced, i)};
+        if (tables[k].n_x == 0 && !table_fill(&p->arena, &d->model->facts, class, measured,
+                                              &m->node->speeds[device], &tables[k]))
             return false;
     }
     for (int k = 0; k < p->n_classes; k++)
@@ -287,8 +323,8 @@ static json_t *table_json(const struct profile_table *t)
     json_t *rows = json_array();
     for (int i = 0; i < t->n_x; i++)
         json_array_append_new(rows, axis_json(t->seconds + i * t->n_y, t->n_y));
-    return json_pack("{s:o, s:o, s:o}", "slice", axis_json(t->x, t->n_x), "prefix",
-                     axis_json(t->y, t->n_y), "seconds", rows);
+    return json_pack("{s:o, s:o, s:o, s:i}", "slice", axis_json(t->x, t->n_x), "prefix",
+                     axis_json(t->y, t->n_y), "seconds", rows, "step", t->step);
 }
 
 /* Adds the classes that were only guessed so far, or are parts of those that were measured. */
@@ -302,11 +338,12 @@ static int guesses_add(const struct coord *c, const struct deployment *d,
     bool good = true;
     for (int i = 0; good && i < f->n_layers; i++) {
         struct profile_table t;
-        const char *name = class_of(d, paced, i);
-        if (json_object_get(tables, name))
+        const struct layer_class class = {i, class_of(&arena, d, paced, i),
+                                          whole_class_of(d, paced, i)};
+        if (class.name && json_object_get(tables, class.name))
             continue;
-        good = table_fill(&arena, f, i, name, measured, told, &t) &&
-               json_object_set_new(tables, name, table_json(&t)) == 0;
+        good = class.name && table_fill(&arena, f, class, measured, told, &t) &&
+               json_object_set_new(tables, class.name, table_json(&t)) == 0;
     }
     arena_free(&arena);
     return good ? 0 : err_set(e, HP_ENOMEM, "no memory for a profile");

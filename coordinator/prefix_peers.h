@@ -16,7 +16,7 @@ struct prefix_offer {
     uint32_t length;         /* so many tokens of the prompt */
 };
 
-/* Both keep, compute and send the same numbers of the same model. */
+/* Both deployments keep, compute and send the same numbers of the same model. */
 bool prefix_peer_alike(const struct deployment *a, const struct deployment *b);
 
 /* Of the prompt's tokens `have` are on its own stages. Only deployments that compute, keep and send

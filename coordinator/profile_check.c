@@ -46,7 +46,7 @@ double profile_resident_bytes(const struct model_facts *f, int layer, bool f32,
                               const struct measured_profile *measured)
 {
     const struct layer_facts *l = &f->layers[layer];
-    const struct layer_part *part = f->parts ? &f->parts[layer] : NULL;
+    const struct profile_part *part = f->parts ? &f->parts[layer] : NULL;
     int whole = part ? part->layer : layer;
     double bytes = whole < measured->layers.n_layers ? measured->resident_bytes[whole] : 0;
     bytes *= part ? part->share : 1;

@@ -95,6 +95,30 @@ static json_t *profile_document(const struct profiling_ask *p)
     return doc;
 }
 
+/* Takes the tables of one agent, and keeps them as what is known of its kind. HP_EPROTO: they are
+ * none; what the agent says; HP_ENOMEM. */
+static int run_result(struct coord *c, const struct profiling_ask *p, struct profiling_run *run,
+                      const char *agent, const struct message_profile_result *r, struct err *e)
+{
+    json_error_t ignored;
+    struct err why = {0};
+    const struct model_slot *model = model_slot_find(c, p->model);
+    if (r->code[0] && strcmp(r->code, "ok") != 0)
+        return err_set(e, coord_failure_code(r->code),
+                       "agent \"%s\" could not measure the model: %s", agent, r->text);
+    run->tables = json_loads(r->tables, JSON_REJECT_DUPLICATES, &ignored);
+    if (!json_is_array(json_object_get(run->tables, "layers")))
+        err_set(&why, HP_EPROTO, "it has no layers");
+    else
+        profile_check(model && model->open ? &model->facts : NULL, p->f32, run->tables, &why);
+    if (why.code)
+        return err_set(e, HP_EPROTO,
+                       "agent \"%s\" could not measure the model: its answer is no profile: %s",
+                       agent, why.text);
+    return profiles_set(c, p->model, run->kind, p->f32 ? "f32" : "auto", json_incref(run->tables),
+                        e);
+}
+
 /* True when the result was one that hpctl waits for. */
 static bool ask_result(struct coord *c, struct member *m, uint64_t id,
                        const struct message_profile_result *r)
@@ -103,31 +127,12 @@ static bool ask_result(struct coord *c, struct member *m, uint64_t id,
     struct profiling_run *run = run_find(c, id, &p);
     struct agent_ask *relay = run ? asks_find(c, id, MESSAGE_PROFILE_RESULT) : NULL;
     struct err e = {0};
-    json_error_t why = {0};
     if (!run || strcmp(run->agent, m->name) != 0)
         return run != NULL;
     if (relay)
         asks_end(c, relay);
     run->id = 0;
-    bool failed = r->code[0] && strcmp(r->code, "ok") != 0;
-    run->tables = failed ? NULL : json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
-    struct model_slot *model = model_slot_find(c, p->model);
-    struct err why_not = {0};
-    bool array = json_is_array(json_object_get(run->tables, "layers"));
-    bool good = array && profile_check(model && model->open ? &model->facts : NULL, p->f32,
-                                       run->tables, &why_not) == 0;
-    if (!good) {
-        err_set(&e, failed ? coord_failure_code(r->code) : HP_EPROTO,
-                "agent \"%s\" could not measure the model: %s%s", m->name,
-                failed ? r->text : "its answer is no profile: ",
-                failed  ? ""
-                : array ? why_not.text
-                        : "it has no layers");
-        ask_fail(c, p, &e);
-        return true;
-    }
-    if (profiles_set(c, p->model, run->kind, p->f32 ? "f32" : "auto", json_incref(run->tables),
-                     &e) < 0) {
+    if (run_result(c, p, run, m->name, r, &e) < 0) {
         ask_fail(c, p, &e);
         return true;
     }
@@ -298,7 +303,6 @@ int profiling_start(struct coord *c, uint64_t peer, uint64_t ask, const json_t *
 
 /* ---- for a deployment ---- */
 
-/* Asks for measurements once; true while they are awaited. */
 bool profiling_awaited(struct coord *c, struct deployment *d)
 {
     struct placement_device devices[32];

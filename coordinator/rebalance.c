@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "common/log.h"
-#include "common/utf8.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
@@ -110,8 +109,10 @@ static void rebalance_end(struct coord *c, struct deployment *d, json_t *report)
     log_info("coordinator", "rebalance", "deployment=%s verdict=%s why=\"%s\"", d->name,
              json_string_value(json_object_get(report, "verdict")),
              json_string_value(json_object_get(report, "why")));
-    if (r->wish.ask)
+    if (r->wish.ask && r->wish.dry)
         effects_answer(c, r->wish.peer, r->wish.ask, false, report);
+    else if (r->wish.ask)
+        effects_answer_done(c, r->wish.peer, r->wish.ask, report);
     else
         json_decref(report);
     rebalance_free(d);
@@ -159,29 +160,6 @@ void rebalances_peer_gone(struct coord *c, uint64_t peer)
 
 /* ---- the decision ---- */
 
-static struct stage_layout *layout_of(const struct deployment *d, const struct placement *p)
-{
-    struct stage_layout *l = stage_layout_create(p->n_stages);
-    if (!l)
-        return NULL;
-    l->plan = deployment_plan_use(p->plan);
-    l->wire = p->wire;
-    l->context = p->context;
-    l->kv_tokens = d->kv_tokens;
-    l->max_sequences = p->max_sequences;
-    l->max_batch_tokens = deployment_spec_batch_tokens(&d->spec, &d->model->facts);
-    for (int i = 0; i < p->n_stages; i++) {
-        const struct placement_stage *s = &p->stages[i];
-        l->stages[i] = (struct layout_stage){.device = s->device,
-                                             .first_layer = s->first_layer,
-                                             .end_layer = s->end_layer,
-                                             .compute_s = s->compute_s,
-                                             .memory_bytes = s->memory_bytes};
-        utf8_copy(l->stages[i].agent, sizeof l->stages[i].agent, s->agent->name);
-    }
-    return l;
-}
-
 static void verdict_set(json_t *report, const char *verdict, const char *why)
 {
     json_object_set_new(report, "verdict", json_string(verdict));
@@ -191,14 +169,11 @@ static void verdict_set(json_t *report, const char *verdict, const char *why)
 static void successor_prepare(struct coord *c, struct deployment *d, const struct placement *p)
 {
     struct rebalance *r = d->rebalance;
-    struct stage_layout *layout = layout_of(d, p);
     struct err e = {0};
     d->beside = false;
     d->yields = true;
     d->succession_tried = false;
-    bool begun = layout && successor_begin(c, d, layout);
-    stage_layout_release(&layout);
-    if (!begun) {
+    if (!successor_begin(c, d, p->layout)) {
         err_set(&e, HP_EINFEASIBLE,
                 "\"%s\" stays: no successor of it could be made (the coordinator's log says why)",
                 d->name);
@@ -221,7 +196,7 @@ static void rebalance_decide(struct coord *c, struct deployment *d, const struct
         return;
     }
     json_object_set_new(r->report, "margin", json_real(r->wish.margin));
-    bool same = rebalance_same_place(d, p), pays = !same && gain >= r->wish.margin;
+    bool same = rebalance_same_place(d, p->layout), pays = !same && gain >= r->wish.margin;
     if (same)
         snprintf(why, sizeof why, "the planner would place it as it is");
     else

@@ -12,15 +12,16 @@
 #define LOADED_BYTES_PER_S 1e9 /* what an agent reads from its store and packs */
 #define ORDERS_S 0.15          /* until stages are told, joined and heard, by themselves */
 
-bool rebalance_same_place(const struct deployment *d, const struct placement *p)
+bool rebalance_same_place(const struct deployment *d, const struct stage_layout *l)
 {
-    for (int i = 0; d->n_stages == p->n_stages && i < d->n_stages; i++) {
+    for (int i = 0; d->n_stages == l->n_stages && i < d->n_stages; i++) {
         const struct deployment_stage *a = &d->stages[i];
-        const struct placement_stage *b = &p->stages[i];
-        if (a->agent != b->agent || a->device != b->device || a->end_layer != b->end_layer)
+        const struct layout_stage *b = &l->stages[i];
+        if (strcmp(a->agent->name, b->agent) != 0 || a->device != b->device ||
+            a->end_layer != b->end_layer)
             return false;
     }
-    return d->n_stages == p->n_stages;
+    return d->n_stages == l->n_stages;
 }
 
 static double request_s(const struct placement *p, const struct placement_forecast *f)
@@ -96,18 +97,19 @@ struct moving {
 
 /* Agents fetch and load side by side. */
 static int stage_count(const struct deployment *d, const struct planner_inputs *in,
-                       const struct placement_stage *s, struct moving *out, struct err *e)
+                       const struct layout_stage *s, const struct member *m, struct moving *out,
+                       struct err *e)
 {
-    int device = planner_inputs_device(in, s->agent->name, s->device);
+    int device = planner_inputs_device(in, s->agent, s->device);
     double weights = 0, stays = 0, loads = 0;
-    bool all = member_has_all(d, s->agent);
     char on[DEVICE_TEXT];
-    if (device < 0)
-        return err_set(e, HP_ELINK, "agent \"%s\" has gone meanwhile", s->agent->name);
+    if (device < 0 || !m)
+        return err_set(e, HP_ELINK, "agent \"%s\" has gone meanwhile", s->agent);
+    bool all = member_has_all(d, m);
     for (int l = s->first_layer; l < s->end_layer; l++) {
         double bytes = (double)d->model->facts.layers[l].param_bytes;
         weights += bytes;
-        stays += all || layer_is_on(d, s->agent, l) ? bytes : 0;
+        stays += all || layer_is_on(d, m, l) ? bytes : 0;
         loads += in->resident_bytes[l];
     }
     double speed = fetch_bytes_per_s(in, device), fetch = weights - stays;
@@ -116,7 +118,7 @@ static int stage_count(const struct deployment *d, const struct planner_inputs *
     out->seconds = seconds > out->seconds ? seconds : out->seconds;
     if (speed > 0 && (out->slowest_bytes_per_s <= 0 || speed < out->slowest_bytes_per_s))
         out->slowest_bytes_per_s = speed;
-    member_device_text(s->agent, s->device, on);
+    member_device_text(m, s->device, on);
     return json_array_append_new(out->agents,
                                  json_pack("{s:s, s:f, s:f, s:f, s:f}", "on", on, "weights_bytes",
                                            weights, "stays_bytes", stays, "fetch_bytes", fetch,
@@ -139,13 +141,15 @@ static double kv_bytes(const struct deployment *d, const struct planner_inputs *
     return bytes * tokens;
 }
 
-static int moving_count(const struct deployment *d, const struct planner_inputs *in,
-                        const struct placement *p, json_t **out, struct err *e)
+static int moving_count(struct coord *c, const struct deployment *d,
+                        const struct planner_inputs *in, const struct placement *p, json_t **out,
+                        struct err *e)
 {
+    const struct stage_layout *to = p->layout;
     struct moving m = {.agents = json_array()};
     int rc = 0;
-    for (int i = 0; rc == 0 && i < p->n_stages; i++)
-        rc = stage_count(d, in, &p->stages[i], &m, e);
+    for (int i = 0; rc == 0 && i < to->n_stages; i++)
+        rc = stage_count(d, in, &to->stages[i], member_find(c, to->stages[i].agent), &m, e);
     if (rc < 0) {
         json_decref(m.agents);
         return rc;
@@ -167,7 +171,7 @@ int rebalance_report(struct coord *c, struct deployment *d, const struct placeme
     struct planner_inputs *in = NULL;
     json_t *move = NULL, *before = json_array(), *after = json_array();
     int rc = planner_inputs_get(c, d, &in, e);
-    rc = rc < 0 ? rc : moving_count(d, in, p, &move, e);
+    rc = rc < 0 ? rc : moving_count(c, d, in, p, &move, e);
     planner_inputs_release(&in);
     if (rc < 0) {
         json_decref(before);
@@ -179,13 +183,14 @@ int rebalance_report(struct coord *c, struct deployment *d, const struct placeme
         json_array_append_new(before,
                               stage_json(s->agent, s->device, s->first_layer, s->end_layer));
     }
-    for (int i = 0; i < p->n_stages; i++) {
-        const struct placement_stage *s = &p->stages[i];
-        json_array_append_new(after, stage_json(s->agent, s->device, s->first_layer, s->end_layer));
+    for (int i = 0; i < p->layout->n_stages; i++) {
+        const struct layout_stage *s = &p->layout->stages[i];
+        json_array_append_new(
+            after, stage_json(member_find(c, s->agent), s->device, s->first_layer, s->end_layer));
     }
     *out = json_pack("{s:s, s:I, s:f, s:f, s:o, s:o, s:o}", "deployment", d->name, "prompt_tokens",
-                     (json_int_t)(p->plan ? p->plan->tokens : 0), "answer_tokens", p->answer_tokens,
-                     "gain", rebalance_gain(p), "before", forecast_json(p, &p->before, before),
-                     "after", forecast_json(p, &p->after, after), "move", move);
+                     (json_int_t)p->layout->plan->tokens, "answer_tokens", p->answer_tokens, "gain",
+                     rebalance_gain(p), "before", forecast_json(p, &p->before, before), "after",
+                     forecast_json(p, &p->after, after), "move", move);
     return *out ? 0 : err_set(e, HP_ENOMEM, "no memory for a report");
 }

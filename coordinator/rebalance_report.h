@@ -11,9 +11,10 @@
 struct coord;
 struct deployment;
 struct placement;
+struct stage_layout;
 
 /* The same layers on the same devices in the same order. */
-bool rebalance_same_place(const struct deployment *d, const struct placement *p);
+bool rebalance_same_place(const struct deployment *d, const struct stage_layout *l);
 /* By how much a request of the plan's prompt and a usual answer is done sooner: 1 is twice as fast.
  */
 double rebalance_gain(const struct placement *p);

@@ -1,5 +1,6 @@
 #include "coordinator/record.h"
 
+#include "common/experts.h"
 #include "coordinator/deployment_layout.h"
 #include "coordinator/deployment_options.h"
 #include "coordinator/effects.h"
@@ -74,7 +75,7 @@ static int record_read(struct coord *c, struct deployment *d, const json_t *reco
         return err_set(e, HP_EPARSE,
                        "the store's record deployment/%s names a model that is not there", d->name);
     json_int_t groups = json_integer_value(json_object_get(record, "expert_groups"));
-    if (groups > 1 && groups <= MODEL_SLOT_GROUPS &&
+    if (groups > 1 && groups <= EXPERT_GROUPS_MAX &&
         !(d->model = model_slot_divided(c, d->model, (uint32_t)groups)))
         return err_set(e, HP_ENOMEM, "no memory for a model");
     int rc = deployment_options_read(json_object_get(record, "options"), &d->spec, e);

@@ -6,7 +6,7 @@
 #include "coordinator/deployment.h"
 #include "coordinator/verdict.h"
 
-/* It is planned anew although it served: that layout is wished back. */
+/* The deployment is planned anew although it served: that layout is wished back. */
 void regrowth_wish(struct deployment *d);
 void regrowth_forget(struct deployment *d);
 void regrowth_served(struct deployment *d); /* it serves; `served` is set */

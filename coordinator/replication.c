@@ -124,6 +124,7 @@ static struct sequence *copy_create(struct coord *c, struct deployment *keeper,
     if (sequence_create(c, keeper, &asked, &copy, &ignored) < 0)
         return NULL;
     copy->kind = SEQUENCE_REPLICA;
+    copy->number = s->number;
     copy->ignore_end = true;
     copy->handed = (uint32_t)s->n_ids - 1;
     copy->reserved = growth_first(keeper, copy);
@@ -185,7 +186,7 @@ void replication_done(struct coord *c, struct sequence *copy)
     d->replicas.tokens += copy->n_prompt;
     d->replicas.next_ns = now + IDLE_FOR_ONE * took_ns;
     log_info("coordinator", "sequence_copied",
-             "deployment=%s sequence=%llu tokens=%zu to=%s seconds=%.4f", d->name,
-             (unsigned long long)s->id, copy->n_prompt, copy->deployment->name,
-             (double)took_ns * 1e-9);
+             "request=%s deployment=%s sequence=%llu tokens=%zu to=%s seconds=%.4f",
+             request_name(s->number).s, d->name, (unsigned long long)s->id, copy->n_prompt,
+             copy->deployment->name, (double)took_ns * 1e-9);
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/bytes.h"
 #include "common/pack.h"
@@ -52,13 +53,28 @@ enum request_finish {
 
 struct request_usage {
     uint64_t prompt_tokens, output_tokens; /* output counts the end token */
-    uint64_t cached_tokens; /* of the prompt: those that another request had computed */
-    double waited_s;        /* in the queue, before its stages heard of it */
-    double prefill_s;       /* until the first token was made */
-    double decode_s;        /* from the first to the last, as they were made */
-    double planned_s;       /* what the plan says of the prompt, read alone; 0: not known */
-    uint32_t end_token;     /* that was sampled, where it ended by one */
+    uint64_t cached_tokens;    /* of the prompt: those that another request had computed */
+    double waited_s;           /* in the queue, before its stages heard of it */
+    double prefill_s;          /* until the first token was made */
+    double decode_s;           /* from the first to the last, as they were made */
+    double planned_s;          /* what the plan says of the prompt, read alone; 0: not known */
+    uint32_t end_token;        /* that was sampled, where it ended by one */
+    uint64_t reasoning_tokens; /* of the output, as whoever reads it counted them; the core's: 0 */
 };
+
+/* A client's request as its answer has it in x-request-id, and lines of the log that are about it;
+ * "-" of 0, which is none. */
+enum { REQUEST_NAME_BYTES = 24 };
+struct request_name {
+    char s[REQUEST_NAME_BYTES];
+};
+static inline struct request_name request_name(uint64_t number)
+{
+    struct request_name name = {"-"};
+    if (number)
+        snprintf(name.s, sizeof name.s, "req_%016llx", (unsigned long long)number);
+    return name;
+}
 
 struct request_callbacks {
     void *ctx;
@@ -96,6 +112,7 @@ struct request_spec {
                                not to be asked for */
     const char *client;     /* who asks, for fair shares of the queue: "key NAME" or "address A";
                                copied; NULL: nobody in particular */
+    uint64_t number;        /* of the client's request that it is part of (request_name); 0: none */
     struct request_callbacks callbacks;
     /* A number by chance, the request's own: it outlives the coordinator, whose next run has it in
      * `streams`. Not of one with `embed` or scores of its prompt. 0: it ends with this run. */
@@ -150,12 +167,12 @@ struct request_limits {
     bool some_models; /* it may use some deployments, not all */
 };
 
-/* Who asks is a `client`: "key NAME" (an API key), "address A", or NULL for nobody in particular.
- */
-/* A figure: requests.metrics. */
+/* Takes one figure, for requests.metrics. */
 typedef void (*metrics_row_fn)(void *out, const char *name, const char *type, const char *help,
                                const char *labels, double value);
 
+/* Who asks is a `client`: "key NAME" (an API key), "address A", or NULL for nobody in particular.
+ */
 struct requests {
     void *ctx;
     /* Writes up to `max` rows of what the client may use, sorted by name, and returns how many
@@ -182,13 +199,15 @@ struct requests {
      * request: nothing. May be called from a callback. *usage (may be NULL) is what was used so
      * far. */
     void (*cancel)(void *ctx, uint64_t id, bool satisfied, struct request_usage *usage);
+    /* What was used so far by a request that is open; false: it is not. */
+    bool (*usage)(void *ctx, uint64_t id, struct request_usage *out);
     /* API keys: how many there are, and whether this text is one of them; its name comes in `name`
      * (may be NULL). */
     int (*api_keys)(void *ctx);
     bool (*api_key_allowed)(void *ctx, const char *key, char name[REQUEST_KEY_NAME_BYTES]);
     /* Every figure that the coordinator keeps, as Prometheus has them: rows of one name follow each
-     * other. `type` is "counter" or "gauge"; `labels` is
-     * "" or `agent="a0",state="ready"`, already escaped. */
+     * other. `type` is "counter" or "gauge"; `labels` is "" or `agent="a0",state="ready"`, already
+     * escaped. */
     void (*metrics)(void *ctx, metrics_row_fn row, void *out);
     /* A document, appended to *out. HP_ENOENT: there is none of that name; HP_ENOMEM. */
     int (*document)(void *ctx, enum request_document which, const char *name, struct buffer *out,

@@ -210,6 +210,15 @@ void sequence_free(struct sequence *s)
     free(s);
 }
 
+void sequence_note(struct sequence *s, const uint32_t *ids, size_t n)
+{
+    if ((!sequence_grows(s) && !sequence_may_share(s)) || s->n_ids != s->n_prompt + s->n_output ||
+        !vector_reserve(s->prompt, s->room_ids, s->n_ids + n))
+        return;
+    memcpy(s->prompt + s->n_ids, ids, n * sizeof *ids);
+    s->n_ids += n;
+}
+
 bool sequence_scores_keep(struct sequence *s, const uint8_t *bytes, size_t tokens)
 {
     size_t n = tokens * s->said_width;

@@ -88,7 +88,8 @@ struct sequence {
     size_t n_scored; /* of its prompt's tokens but the first, so many have their scores told */
     struct sampling_params sampling;
     bool ignore_end;
-    bool embeds;                        /* SEQUENCE_REQUEST for a row instead of tokens */
+    bool embeds;     /* SEQUENCE_REQUEST for a row instead of tokens */
+    uint64_t number; /* of the client's request, which lines of the log name (request_name) */
     struct request_callbacks callbacks; /* SEQUENCE_REQUEST */
     bool ends;                          /* the room for its end is reserved (effects.h) */
     struct score *scores;               /* of a stream's tokens, [n_scores], as they were told */
@@ -166,12 +167,15 @@ static inline bool sequence_scores(const struct sequence *s)
     return s->prompt_width && s->n_scored + 1 < s->n_prompt;
 }
 
-/* It answers nobody, and is counted nowhere. */
+/* The sequence answers nobody, and is counted nowhere. */
 static inline bool sequence_is_silent(const struct sequence *s)
 {
     return s->kind == SEQUENCE_PREFILL || s->kind == SEQUENCE_MOVE || s->kind == SEQUENCE_REPLICA;
 }
 
+/* Its output follows its prompt, as far as it is known without a gap: it may be kept, and begin
+ * anew. Where there is no memory there is a gap. */
+void sequence_note(struct sequence *s, const uint32_t *ids, size_t n);
 /* So many more of its tokens have these scores, said_width each. False: no memory. */
 bool sequence_scores_keep(struct sequence *s, const uint8_t *bytes, size_t tokens);
 
@@ -197,7 +201,7 @@ struct sequence *sequence_of_stream(const struct coord *c, uint64_t stream);
 
 /* `to` has what `from` had so far and answers its request from now on; `from` answers nobody. */
 void sequence_take_over(struct coord *c, struct sequence *to, struct sequence *from);
-/* It has nothing to do with another plan's any more. */
+/* The sequence has nothing to do with another plan's any more. */
 void sequence_untie(struct sequence *s);
 
 /* Tokens so far, and the seconds of waiting, reading and writing as far as they have come. */

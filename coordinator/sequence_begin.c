@@ -25,6 +25,7 @@ static struct sequence *reader_create(struct coord *c, struct deployment *p,
     if (sequence_create(c, p, &asked, &r, &ignored) < 0)
         return NULL;
     r->kind = SEQUENCE_PREFILL;
+    r->number = s->number;
     r->ignore_end = true;
     r->reserved = growth_first(p, r);
     *hit = prefixes_find(c, p, r);

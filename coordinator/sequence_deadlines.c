@@ -49,7 +49,7 @@ void sequence_deadline_sign(const struct coord *c, struct deployment *d, struct 
 }
 
 void sequence_deadline_stage(const struct coord *c, struct deployment_stage *s,
-                             const struct member_held *h)
+                             const struct message_held_stage *h)
 {
     if (s->batches_done != h->batches_done || s->batches_ns == 0)
         s->batches_ns = coord_now(c);

@@ -111,8 +111,8 @@ static void handoff_lapse(struct coord *c, struct sequence *s, const struct err 
 {
     struct sequence *to = s->handoff->to;
     struct deployment *d = to->deployment;
-    log_info("coordinator", "handoff_failed", "deployment=%s sequence=%llu why=\"%s\"", d->name,
-             (unsigned long long)to->id, why->text);
+    log_info("coordinator", "handoff_failed", "request=%s deployment=%s sequence=%llu why=\"%s\"",
+             request_name(to->number).s, d->name, (unsigned long long)to->id, why->text);
     d->handoffs.failed++;
     reader_close(c, to, SEQUENCE_BROKEN);
     to->reads_itself = true;
@@ -138,7 +138,8 @@ void sequence_preempt(struct coord *c, struct sequence *s)
         sequence_fail_memory(c, s);
         return;
     }
-    log_info("coordinator", "sequence_preempted", "deployment=%s sequence=%llu output=%llu",
+    log_info("coordinator", "sequence_preempted",
+             "request=%s deployment=%s sequence=%llu output=%llu", request_name(s->number).s,
              d->name, (unsigned long long)s->id, (unsigned long long)s->n_output);
     size_t ran = s->n_ids > sequence_given(s) ? s->n_ids - 1 : 0; /* the last one has not */
     uint32_t keep = sequence_keep(c, d, s, SEQUENCE_LEFT);
@@ -230,8 +231,9 @@ static void asked_alone(const struct sequence *s)
 void sequence_fail(struct coord *c, struct sequence *s, const struct err *why)
 {
     if (handoff_moves(s) && s == s->handoff->to) { /* what was to move stays */
-        log_info("coordinator", "move_failed", "deployment=%s sequence=%llu why=\"%s\"",
-                 s->deployment->name, (unsigned long long)s->id, why->text);
+        log_info("coordinator", "move_failed", "request=%s deployment=%s sequence=%llu why=\"%s\"",
+                 request_name(s->number).s, s->deployment->name, (unsigned long long)s->id,
+                 why->text);
         s->deployment->handoffs.failed++;
         mover_close(c, s);
         return;
@@ -240,9 +242,10 @@ void sequence_fail(struct coord *c, struct sequence *s, const struct err *why)
         handoff_lapse(c, s, why);
         return;
     }
-    log_info("coordinator", "sequence_failed", "deployment=%s sequence=%llu output=%llu why=\"%s\"",
-             s->deployment->name, (unsigned long long)s->id, (unsigned long long)s->n_output,
-             why->text);
+    log_info("coordinator", "sequence_failed",
+             "request=%s deployment=%s sequence=%llu output=%llu why=\"%s\"",
+             request_name(s->number).s, s->deployment->name, (unsigned long long)s->id,
+             (unsigned long long)s->n_output, why->text);
     sequence_close(c, s, SEQUENCE_BROKEN);
     if (sequence_is_silent(s)) { /* nobody needs it any more */
         sequence_free(s);
@@ -351,8 +354,10 @@ void sequence_lose(struct coord *c, struct sequence *s, const struct err *why)
     }
     if (!s->losses)
         s->why = *why;
-    log_info("coordinator", "sequence_lost", "deployment=%s sequence=%llu output=%llu why=\"%s\"",
-             d->name, (unsigned long long)s->id, (unsigned long long)s->n_output, why->text);
+    log_info("coordinator", "sequence_lost",
+             "request=%s deployment=%s sequence=%llu output=%llu why=\"%s\"",
+             request_name(s->number).s, d->name, (unsigned long long)s->id,
+             (unsigned long long)s->n_output, why->text);
     s->losses++;
     s->lost_ns = s->lost_ns ? s->lost_ns : coord_now(c);
     d->losses.sequences++;

@@ -26,6 +26,7 @@ static struct sequence *mover_create(struct coord *c, struct deployment *heir,
     if (sequence_create(c, heir, &asked, &m, &ignored) < 0)
         return NULL;
     m->kind = SEQUENCE_MOVE;
+    m->number = s->number;
     m->alone = true;
     m->ignore_end = s->ignore_end;
     m->said_width = s->said_width;

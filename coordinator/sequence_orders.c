@@ -50,7 +50,8 @@ void sequence_order_evict(struct coord *c, struct deployment *d, struct prefix *
     prefix_remove(d, p);
 }
 
-void sequence_orders_close_all(struct coord *c, const struct member *m, const struct member_held *h)
+void sequence_orders_close_all(struct coord *c, const struct member *m,
+                               const struct message_held_stage *h)
 {
     struct message close = {.type = MESSAGE_SEQUENCE_CLOSE};
     close.u.sequence_close =
@@ -116,13 +117,10 @@ static struct pack_u32s slices_make(const struct deployment *d, const struct seq
     return (struct pack_u32s){room, (size_t)n};
 }
 
-bool sequence_order_open(struct coord *c, struct deployment *d, const struct sequence *s)
+/* What all stages are told alike. */
+static struct message_sequence_open open_make(const struct deployment *d, const struct sequence *s)
 {
-    uint32_t *room = calloc(sequence_given(s), sizeof *room);
-    bool told = room != NULL;
-    if (!room)
-        return false;
-    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    bool whole = s->kind == SEQUENCE_LOGITS || s->embeds, scored = sequence_scores(s);
     struct message_sequence_open open = {
         .deployment = d->id,
         .generation = d->generation,
@@ -130,18 +128,15 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         .max_tokens = s->max_tokens,
         .kv_tokens = s->n_prompt + s->max_tokens,
         .reserved = reserved_of(s),
-        .all_logits = s->kind == SEQUENCE_LOGITS || s->embeds,
+        .all_logits = whole,
         .pooling = s->embeds ? d->model->facts.pooling : 0,
-        .prompt_tokens =
-            s->kind == SEQUENCE_LOGITS || s->embeds || s->handed || s->resumed || sequence_scores(s)
-                ? 0
-                : s->n_prompt,
+        .prompt_tokens = whole || s->handed || s->resumed || scored ? 0 : s->n_prompt,
         .length = s->handed ? s->handed : s->shared,
         .share = s->share,
         .shared = s->spilled ? s->shared : 0,
         .speculate = d->spec.speculate,
         .said_scores = s->said_width,
-        .prompt_scores = sequence_scores(s) ? s->prompt_width : 0,
+        .prompt_scores = scored ? s->prompt_width : 0,
         .sampling = s->sampling,
         .stream = s->stream,
     };
@@ -149,6 +144,17 @@ bool sequence_order_open(struct coord *c, struct deployment *d, const struct seq
         open.spilled = (struct pack_span){s->spill_page.bytes, DIGEST_BYTES};
     if (!s->ignore_end)
         open.end_ids = (struct pack_u32s){d->model->facts.end_ids, d->model->facts.n_end_ids};
+    return open;
+}
+
+bool sequence_order_open(struct coord *c, struct deployment *d, const struct sequence *s)
+{
+    uint32_t *room = calloc(sequence_given(s), sizeof *room);
+    bool told = room != NULL;
+    if (!room)
+        return false;
+    struct message m = {.type = MESSAGE_SEQUENCE_OPEN};
+    const struct message_sequence_open open = open_make(d, s);
     struct pack_u32s prompt = {s->prompt, sequence_given(s)}, none = {NULL, 0},
                      slices = d->spec.copy_of[0] ? none : slices_make(d, s, room);
     for (int i = 0; i < d->n_stages; i++) {

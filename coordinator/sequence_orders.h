@@ -23,6 +23,6 @@ void sequence_order_put_away(struct coord *c, struct deployment *d, struct prefi
 void sequence_order_evict(struct coord *c, struct deployment *d, struct prefix *p);
 /* All sequences that a stage has which a member holds. */
 void sequence_orders_close_all(struct coord *c, const struct member *m,
-                               const struct member_held *h);
+                               const struct message_held_stage *h);
 
 #endif

@@ -8,7 +8,7 @@
 #include "coordinator/prefixes.h"
 #include "coordinator/sequence.h"
 
-/* It fits beside the sequences that run, whatever is kept. */
+/* The sequence fits beside those that run, whatever is kept. */
 bool sequence_may_fit(const struct deployment *d, const struct sequence *s,
                       const struct prefix_hit *hit);
 /* What is kept goes until the sequence fits, that with which it begins last: of that first what

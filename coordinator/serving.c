@@ -139,6 +139,14 @@ static void requests_cancel(void *ctx, uint64_t id, bool satisfied, struct reque
     shell_wake(ctx);
 }
 
+static bool requests_usage(void *ctx, uint64_t id, struct request_usage *out)
+{
+    const struct sequence *s = sequence_of_request(ctx, id);
+    if (s)
+        *out = sequence_usage(ctx, s);
+    return s;
+}
+
 static int requests_begin(void *ctx, const char *client, uint32_t *retry_after_s, struct err *e)
 {
     double wait_s;
@@ -235,6 +243,7 @@ void serving_requests(struct coord *core, struct requests *out)
                              .limits = requests_limits,
                              .open = requests_open,
                              .cancel = requests_cancel,
+                             .usage = requests_usage,
                              .api_keys = requests_api_keys,
                              .api_key_allowed = requests_api_key_allowed,
                              .metrics = requests_metrics,

@@ -16,6 +16,7 @@
 #include "coordinator/sequence_ends.h"
 #include "coordinator/sequence_orders.h"
 #include "coordinator/stages.h"
+#include "transport/stage_state.h"
 
 void stage_reports_tell(struct coord *c, struct deployment *d, bool now)
 {
@@ -83,7 +84,7 @@ static void stage_told(struct coord *c, struct deployment *d, struct deployment_
         memcpy(stage->wanted, s->wanted.items, s->wanted.count * sizeof *stage->wanted);
         qsort(stage->wanted, stage->n_wanted, sizeof *stage->wanted, by_number);
     }
-    if (strcmp(s->state, "ready") == 0) {
+    if (stage_state_of_word(s->state) == STAGE_READY) {
         if (stage->status != STAGE_HERE)
             log_info("coordinator", "stage_ready",
                      "deployment=%s generation=%llu agent=%s layers=%d-%d moved_bytes=%llu",
@@ -101,7 +102,8 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
     struct verdict fine = {VERDICT_OK, NULL, {0}};
     struct deployment *d = deployment_of_id(c, s->deployment);
     struct deployment_stage *stage = d ? deployment_stage_at(d, m, s->stage) : NULL;
-    bool unloaded = strcmp(s->state, "unloaded") == 0;
+    enum stage_state state = stage_state_of_word(s->state);
+    bool unloaded = state == STAGE_UNLOADED;
     if (copies_told(c, m, s))
         return fine;
     if (stage && unloaded && d->state == DEPLOYMENT_STOPPING) {
@@ -113,7 +115,7 @@ struct verdict stage_reports_state(struct coord *c, struct member *m,
         c->counts.stale += !unloaded;
         return fine;
     }
-    if (strcmp(s->state, "failed") == 0)
+    if (state == STAGE_FAILED)
         return stage_failed(c, d, m, stage, s);
     stage_told(c, d, stage, s);
     return fine;
@@ -131,14 +133,14 @@ static bool stage_is_settled(const struct coord *c, const struct deployment *d,
 
 static bool stage_is_ready(const struct deployment *d, const struct deployment_stage *s)
 {
-    const struct member_held *h = deployment_stage_held(d, s);
-    return h && strcmp(h->state, "ready") == 0;
+    const struct message_held_stage *h = deployment_stage_held(d, s);
+    return h && stage_state_of_word(h->state) == STAGE_READY;
 }
 
 struct verdict stage_reports_held(struct coord *c, struct deployment *d, struct deployment_stage *s)
 {
     struct verdict v = {VERDICT_OK, d, {0}};
-    const struct member_held *h = deployment_stage_held(d, s);
+    const struct message_held_stage *h = deployment_stage_held(d, s);
     bool ready = stage_is_ready(d, s), settled = stage_is_settled(c, d, s);
     if (h) {
         sequence_deadline_stage(c, s, h);
@@ -173,7 +175,7 @@ void stage_reports_sweep(struct coord *c, struct member *m,
                          bool (*is_other)(const struct coord *c, uint64_t deployment))
 {
     for (size_t i = 0; i < m->n_held; i++) {
-        const struct member_held *h = &m->held[i];
+        const struct message_held_stage *h = &m->held[i];
         struct deployment *d = deployment_of_id(c, h->deployment);
         bool mine = d && h->generation == d->generation && deployment_stage_at(d, m, h->stage),
              old = d && deployment_serves(d) && !mine;

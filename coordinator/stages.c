@@ -1,56 +1,29 @@
 #include "coordinator/stages.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/utf8.h"
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/model_slots.h"
-#include "coordinator/placement.h"
 #include "coordinator/planner_profile.h"
 #include "coordinator/prefixes.h"
 #include "coordinator/targets.h"
 
-/* Tokens are 63 bits wide, since they also travel as JSON numbers; 0 is none. */
 uint64_t stages_session_create(struct coord *c)
 {
     return (env_random_u64(c->env) >> 1) | 1;
 }
 
-int stages_adopt(struct coord *c, struct deployment *d, const struct placement *p, struct err *e)
+void stages_adopt(struct coord *c, struct deployment *d)
 {
-    if (p) {
-        struct deployment_stage *stages = calloc((size_t)p->n_stages, sizeof *stages);
-        if (!stages)
-            return err_set(e, HP_ENOMEM, "no memory for %d stages", p->n_stages);
-        for (int i = 0; i < p->n_stages; i++)
-            stages[i] = (struct deployment_stage){.agent = p->stages[i].agent,
-                                                  .device = p->stages[i].device,
-                                                  .first_layer = p->stages[i].first_layer,
-                                                  .end_layer = p->stages[i].end_layer,
-                                                  .compute_s = p->stages[i].compute_s,
-                                                  .memory_bytes = p->stages[i].memory_bytes};
-        deployment_stages_free(d);
-        d->stages = stages;
-        d->n_stages = p->n_stages;
-        deployment_plan_release(&d->plan);
-        d->plan = deployment_plan_use(p->plan);
-        d->wire_chosen = p->wire;
-        d->context = p->context;
-        d->max_sequences = p->max_sequences;
-        d->kv_tokens = (p->context + DEPLOYMENT_KV_ROUND - 1) / DEPLOYMENT_KV_ROUND *
-                       DEPLOYMENT_KV_ROUND * p->sequences;
-        d->max_batch_tokens = deployment_spec_batch_tokens(&d->spec, &d->model->facts);
-    }
     uint64_t ahead = deployment_generation_ahead(c, d, NULL);
     d->generation = ahead ? ahead : d->generation;
     d->generation++;
     d->session = stages_session_create(c);
     for (int i = 0; i < d->n_stages; i++)
         d->stages[i].input_session = d->n_stages > 1 ? stages_session_create(c) : 0;
-    return 0;
 }
 
 /* ---- orders ---- */

@@ -5,10 +5,9 @@
 
 #include "coordinator/deployment.h"
 
-struct placement;
-
-/* Takes over a placement (NULL: the layout that the deployment has) as the next generation. */
-int stages_adopt(struct coord *c, struct deployment *d, const struct placement *p, struct err *e);
+/* The layout that the deployment has becomes its next generation, with a number and tokens of its
+ * own. */
+void stages_adopt(struct coord *c, struct deployment *d);
 /* Tells those that are untold and can hear. */
 void stages_prepare(struct coord *c, struct deployment *d);
 /* Another agent is told to fetch the layers of a stage into its store, from the agent of that

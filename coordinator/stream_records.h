@@ -28,8 +28,8 @@ struct stream_record_end {
 /* The sequence is a stream from now on. */
 void stream_record_keep(struct coord *c, struct sequence *s, uint64_t stream,
                         struct pack_span note);
-/* It has all its tokens; of one that is no stream nothing. Its end token was not told, and is not
- * stored; one whose reader is `satisfied` has none. */
+/* The sequence has all its tokens; of one that is no stream nothing. Its end token was not told,
+ * and is not stored; one whose reader is `satisfied` has none. */
 void stream_record_end(struct coord *c, const struct sequence *s, enum request_finish finish,
                        bool satisfied);
 void stream_record_forget(struct coord *c, uint64_t stream);

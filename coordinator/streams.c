@@ -193,9 +193,11 @@ static bool scores_take(struct coord *c, struct sequence *s, const struct messag
                         size_t fresh)
 {
     size_t width = s->said_width * sizeof *s->scores;
+    if (!width)
+        return true;
     const uint8_t *bytes = row->scores.data + s->n_output * width;
-    return !width || (sequence_scores_keep(s, bytes, fresh) &&
-                      sequence_call_back_scores(c, s, false, bytes, fresh * width));
+    return sequence_scores_keep(s, bytes, fresh) &&
+           sequence_call_back_scores(c, s, false, bytes, fresh * width);
 }
 
 /* Tokens that the coordinator before may have told already: whoever reads sorts that out. */
@@ -240,8 +242,9 @@ static bool stream_adopt(struct coord *c, struct sequence *s, const struct messa
     c->counts.opened++;
     c->counts.adopted++;
     sequence_deadline_start(c, d, s);
-    log_info("coordinator", "stream_adopted", "deployment=%s sequence=%llu output=%llu", d->name,
-             (unsigned long long)s->id, (unsigned long long)s->n_output);
+    log_info("coordinator", "stream_adopted", "request=%s deployment=%s sequence=%llu output=%llu",
+             request_name(s->number).s, d->name, (unsigned long long)s->id,
+             (unsigned long long)s->n_output);
     return true;
 }
 

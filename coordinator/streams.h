@@ -1,8 +1,8 @@
-/* Requests that outlive a coordinator. Their stages go on without one, for COORD_RESUME_MS; the
- * next run finds what was asked for in the store (stream_records.h), hears of the stages' agents
- * how far each has come, and takes those over that all stages of the same generation still have:
- * nothing is computed twice. Of others the tokens that the last stage knows go into a sequence that
- * begins anew with them, as after the loss of an agent. */
+/* Requests that outlive a coordinator. Their stages go on without one, for `resume_ms` (config.h);
+ * the next run finds what was asked for in the store (stream_records.h), hears of the stages'
+ * agents how far each has come, and takes those over that all stages of the same generation still
+ * have: nothing is computed twice. Of others the tokens that the last stage knows go into a
+ * sequence that begins anew with them, as after the loss of an agent. */
 #ifndef HP_COORDINATOR_STREAMS_H
 #define HP_COORDINATOR_STREAMS_H
 

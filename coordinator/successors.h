@@ -17,7 +17,7 @@ struct deployment *successor_of(struct coord *c, const struct deployment *d);
 bool successor_begin(struct coord *c, struct deployment *d, struct stage_layout *layout);
 /* Whether a successor is needed as yet. */
 bool successor_wanted(struct coord *c, const struct deployment *d);
-/* It serves, and is as good: name, queue and record are its own from now on. */
+/* The successor serves, and is as good: name, queue and record are its own from now on. */
 void successor_take_over(struct coord *c, struct deployment *before, struct deployment *d);
 /* Who waits on the one before waits on the successor, before those that wait there: also whoever
  * gave way on the one before after the successor had taken its queue. */

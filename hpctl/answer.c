@@ -6,6 +6,7 @@
 
 #include "hpctl/http_client.h"
 #include "hpctl/shown.h"
+#include "hpctl/waiting.h"
 
 /* What a piece looks like, line by line: code that stands in a block keeps its lines. */
 static void lines_dress(struct answer *a, const char *text, size_t n, struct buffer *out)
@@ -61,6 +62,7 @@ static int on_event(void *ctx, const json_t *event, struct err *e)
     if (!piece)
         piece = json_object_get(choice, "text");
     if (json_is_string(piece)) {
+        waiting_end(&a->waiting);
         buffer_append(&a->text, json_string_value(piece), json_string_length(piece));
         if (!a->quiet)
             piece_show(a, json_string_value(piece), json_string_length(piece));
@@ -121,8 +123,12 @@ int answer_ask(const struct invocation *in, struct context *where, const char *m
         json_decref(body);
         return rc;
     }
-    return http_post(where, raw ? "/v1/completions" : "/v1/chat/completions", body, on_event, a,
-                     NULL, e);
+    bool watched = !a->quiet && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+    a->waiting = waiting_begin("waiting for the answer", 0, !watched);
+    rc = http_post(where, raw ? "/v1/completions" : "/v1/chat/completions", body, on_event, a, NULL,
+                   e);
+    waiting_end(&a->waiting);
+    return rc;
 }
 
 json_t *answer_json(struct answer *a, const char *model)

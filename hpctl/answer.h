@@ -17,6 +17,7 @@ struct answer {
     struct buffer text;
     json_t *usage, *timings; /* once it has ended */
     char finish[16];
+    struct waiting *waiting; /* for its first piece, before people */
     struct markdown markdown;
     struct word_wrap wrap;
 };

@@ -12,6 +12,7 @@
 #include "hpctl/table.h"
 #include "hpctl/upload.h"
 #include "hpctl/verbs.h"
+#include "hpctl/watched.h"
 #include "hpctl/workload_document.h"
 
 enum { APPLY_PATIENCE_MS = 600000 };
@@ -135,6 +136,7 @@ static int applying_run(const struct invocation *in, bool dry,
 {
     struct applying a = {0};
     json_t *result = NULL;
+    progress_init(&a.bar, in->json);
     int rc = dry && invocation_flag(in, "load") ? load_only(in, e) : document_make(in, &a, e);
     if (rc == 0 && !dry && invocation_flag(in, "upload"))
         json_object_set_new(a.document.json, "upload_only", json_true());
@@ -157,9 +159,10 @@ static int run_apply(struct invocation *in, struct err *e)
 static int diff_print(const json_t *answer, struct err *e)
 {
     const json_t *load = json_object_get(answer, "load"), *per_s;
-    const char *name, *between = "asked for of late: ";
+    const char *name, *between = "\nasked for of late: ";
     (void)e;
     pools_diff_print(json_object_get(answer, "serves"), json_object_get(answer, "next"));
+    pools_diff_why_print(json_object_get(answer, "why"), json_object_get(answer, "next"));
     json_object_foreach((json_t *)(uintptr_t)load, name, per_s)
     {
         printf("%s%s %.1f/s", between, name, json_number_value(per_s));
@@ -224,10 +227,8 @@ static const struct command_option diff_options[] = {
     CONTEXT_OPTION,
     {0},
 };
-static const struct command_option pools_options[] = {
-    CONTEXT_OPTION,
-    {0},
-};
+static const struct command_option pools_options[] = {CONTEXT_OPTION, WATCH_OPTION, {0}};
+static const struct command_option pools_rm_options[] = {CONTEXT_OPTION, {0}};
 
 const struct command apply_verbs[] = {
     {.path = "apply",
@@ -248,13 +249,14 @@ const struct command apply_verbs[] = {
      .run = run_apply},
     {.path = "plan diff",
      .arguments = "-f FILE|--load",
-     .summary = "what `apply` of this file would change",
-     .details =
-         "Plans pools for the file on the agents that are there, and prints what differs "
-         "from the plan that serves. Nothing changes. With --load the models that are served "
-         "are planned with what clients asked of each in the last whole ten seconds as "
-         "weights: what a workload with \"replan_margin\" does by itself where a model is "
-         "not on time and the other plan serves enough more of the load.",
+     .summary = "what `apply` of this file would change, and why",
+     .details = "Plans pools for the file on the agents that are there, and prints what differs "
+                "from the plan that serves, why (what the file says otherwise, agents that came or "
+                "went), and what else was weighed. Nothing changes. With --load the models that "
+                "are served "
+                "are planned with what clients asked of each in the last whole ten seconds as "
+                "weights: what a workload with \"replan_margin\" does by itself where a model is "
+                "not on time and the other plan serves enough more of the load.",
      .examples = "  hpctl plan diff -f workload.yaml\n"
                  "  hpctl plan diff --load",
      .options = diff_options,
@@ -262,14 +264,14 @@ const struct command apply_verbs[] = {
     {.path = "pools",
      .arguments = "",
      .summary = "the models that pools serve: plan, shares, attainment",
-     .examples = "  hpctl pools\n  hpctl pools -o json",
+     .examples = "  hpctl pools\n  hpctl pools --watch\n  hpctl pools -o json",
      .options = pools_options,
      .run = run_pools},
     {.path = "pools rm",
      .arguments = "",
      .summary = "end what `apply` began",
      .examples = "  hpctl pools rm",
-     .options = pools_options,
+     .options = pools_rm_options,
      .run = run_pools_remove},
     {0},
 };

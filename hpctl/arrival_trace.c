@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BLANKS " \t\r\n"
+
 static int bad_line(const struct arrival_trace *a, struct err *e, const char *what)
 {
     return err_set(e, HP_EPARSE, "%s: line %ld: %s", a->file, a->line, what);
@@ -22,11 +24,11 @@ static int model_index(const struct arrival_trace *a, const char *name)
 static int read_model(const struct arrival_trace *a, char *rest, int *model, struct err *e)
 {
     char text[256];
-    rest[strcspn(rest, "\r\n")] = '\0';
-    if (*rest == ',')
-        rest++;
-    while (*rest == ' ')
-        rest++;
+    rest += strspn(rest, BLANKS);
+    rest += *rest == ',';
+    rest += strspn(rest, BLANKS);
+    for (size_t n = strlen(rest); n > 0 && strchr(BLANKS, rest[n - 1]); n--)
+        rest[n - 1] = '\0';
     if (*rest == '\0') {
         if (a->t->n_models > 1 && a->only_model < 0)
             return bad_line(a, e,
@@ -44,15 +46,18 @@ static int read_model(const struct arrival_trace *a, char *rest, int *model, str
 /* The next request that counts, by the file's own clock. 1, 0 at the end, or an error. */
 static int read_next(struct arrival_trace *a, double *at_s, int *model, struct err *e)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* before the text of some spreadsheets */
     char text[512], *end;
     while (fgets(text, sizeof text, a->stream)) {
         a->line++;
+        bool marked = a->line == 1 && strncmp(text, mark, sizeof mark - 1) == 0;
+        const char *from = text + (marked ? sizeof mark - 1 : 0);
         if (!strchr(text, '\n') && !feof(a->stream)) /* a zero byte hides the line's end, too */
             return bad_line(a, e, "is too long, or no text");
-        if (text[strspn(text, " \t\r\n")] == '\0')
+        if (from[strspn(from, BLANKS)] == '\0')
             continue;
-        double s = strtod(text, &end);
-        if (end == text || !isfinite(s)) {
+        double s = strtod(from, &end);
+        if (end == from || !isfinite(s)) {
             if (a->line == 1)
                 continue; /* the header */
             return bad_line(a, e, "begins with no number of seconds");
@@ -126,7 +131,7 @@ int arrival_trace_next(void *ctx, struct arrival *out, struct err *e)
     if (rc <= 0)
         return rc;
     at_s *= a->stretch;
-    if (at_s > 9e9)
+    if (!(at_s <= 9e9)) /* also where a stretch without end makes none of 0 */
         return bad_line(a, e, "is too far in the future");
     out->at_ns = (int64_t)(at_s * 1e9);
     return 1;

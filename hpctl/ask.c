@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "hpctl/client.h"
+#include "hpctl/shown.h"
+#include "hpctl/waiting.h"
 #include "hpctl/watched.h"
 
 int ask_option(json_t *question, const char *key, json_t *value, struct err *e)
@@ -47,8 +49,11 @@ static int verb_ask(const void *row, const struct invocation *in, struct err *e)
     const struct ask_verb *v = row;
     json_t *question, *answer = NULL;
     int rc = question_make(v, in, &question, e);
-    if (rc == 0)
-        rc = client_get_once(invocation_option(in, "context"), v->verb, question, &answer, e);
+    if (rc < 0)
+        return rc;
+    struct waiting *w = waiting_begin(shown_of("%s goes on", v->path).s, 0, in->json);
+    rc = client_get_once(invocation_option(in, "context"), v->verb, question, &answer, e);
+    waiting_end(&w);
     if (rc < 0)
         return rc;
     if (in->json) /* what has nothing to say says {} */

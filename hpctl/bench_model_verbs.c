@@ -381,8 +381,8 @@ static const struct command_option bench_model_options[] = {
     {"repeat", "N", "runs of each row; the median counts (default 5)", 0},
     {"compute", "auto|f32", "as what products are computed (default auto)", 0},
     {"kv", "auto|f16|f32|q8_0", "as what keys and values are kept (default auto)", 0},
-    {"kernels", "NAME", "avx512_bf16, avx512, avx_vnni, avx2, or plain (default: the CPU's best)",
-     0},
+    {"kernels", "NAME",
+     "amx, avx512_bf16, avx512, avx_vnni, avx2, or plain (default: the CPU's best)", 0},
     {0},
 };
 

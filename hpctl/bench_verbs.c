@@ -182,7 +182,7 @@ static const struct command_option bench_options[] = {
      "whom the agents stand for (default: examples/hpipe-testbed/testbed.cluster.json)", 0},
     {"profile", "P.json",
      "what the model costs there (default: llama-7b.profile.json beside the cluster file)", 0},
-    {"model", "M",
+    {"model", "FILE",
      "a small model with as many layers as the profile (default: toy.gguf beside the cluster file)",
      0},
     {"published", "F.json",

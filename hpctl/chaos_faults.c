@@ -3,7 +3,6 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "common/env.h"
@@ -13,8 +12,9 @@
 #include "hpctl/local_process.h"
 #include "hpctl/progress.h"
 
-/* A slow agent runs SLOW_RUNS_MS of every SLOW_PERIOD_MS. */
-enum { LOOK_MS = 10, SLOW_PERIOD_MS = 100, SLOW_RUNS_MS = 10, MOST_STARTS = 5 };
+/* A slow agent runs SLOW_RUNS_MS of every SLOW_PERIOD_MS: less than most of what it computes, which
+ * would be done in time between two long stops. */
+enum { LOOK_MS = 10, SLOW_PERIOD_MS = 20, SLOW_RUNS_MS = 2, MOST_STARTS = 5 };
 
 /* As the file has it now: others may have started what they found dead. */
 static int cluster_read_again(struct local_cluster *c, struct err *e)
@@ -87,41 +87,59 @@ static int victim_start(const struct chaos_faults *f, const struct victim *v, st
     return rc;
 }
 
+static void victim_stop(const struct chaos_faults *f, const struct victim *v, double until_s)
+{
+    chaos_guard_hold(f->guard, v->pid, v->started, NULL);
+    kill(v->pid, SIGSTOP);
+    wait_until(f, until_s);
+    kill(v->pid, SIGCONT);
+    chaos_guard_drop(f->guard);
+}
+
 static void victim_slow(const struct chaos_faults *f, const struct victim *v, double until_s)
 {
+    chaos_guard_hold(f->guard, v->pid, v->started, NULL);
     while (!atomic_load(&f->stop) && faults_now_s(f) < until_s) {
         kill(v->pid, SIGSTOP);
         local_pause_ms(SLOW_PERIOD_MS - SLOW_RUNS_MS);
         kill(v->pid, SIGCONT);
         local_pause_ms(SLOW_RUNS_MS);
     }
+    chaos_guard_drop(f->guard);
 }
 
-/* *before, where it is not NULL: how far files could grow until now. */
-static int files_bound(const struct victim *v, rlim_t bytes, rlim_t *before, struct err *e)
+/* Its files do not grow meanwhile. */
+static int victim_fill(const struct chaos_faults *f, const struct victim *v, double until_s,
+                       struct err *e)
 {
-    struct rlimit limit;
-    if (prlimit(v->pid, RLIMIT_FSIZE, NULL, &limit) == 0) {
-        if (before)
-            *before = limit.rlim_cur;
-        limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
-        if (prlimit(v->pid, RLIMIT_FSIZE, &limit, NULL) == 0)
-            return 0;
+    struct rlimit before;
+    bool bounded = prlimit(v->pid, RLIMIT_FSIZE, NULL, &before) == 0;
+    if (bounded) {
+        const struct rlimit none = {0, before.rlim_max};
+        chaos_guard_hold(f->guard, v->pid, v->started, &before);
+        bounded = prlimit(v->pid, RLIMIT_FSIZE, &none, NULL) == 0;
+        wait_until(f, until_s);
+        bounded = prlimit(v->pid, RLIMIT_FSIZE, &before, NULL) == 0 && bounded;
+        chaos_guard_drop(f->guard);
     }
-    return err_set(e, HP_EDENIED, "cannot bound the files of process %d", (int)v->pid);
+    return bounded ? 0
+                   : err_set(e, HP_EDENIED, "cannot bound the files of process %d", (int)v->pid);
 }
 
 /* The agent ends it by itself, too, should this hpctl be killed. */
-static int victim_delay(const struct chaos_faults *f, const struct victim *v,
-                        const struct chaos_fault *fault, struct err *e)
+static int victim_disturb_links(const struct chaos_faults *f, const struct victim *v,
+                                const struct chaos_fault *fault, struct err *e)
 {
+    const struct chaos_links none = {.late_s = 0},
+                             how = {.late_s = fault->kind == CHAOS_HANG ? INFINITY : fault->late_s,
+                                    .lost = fault->lost,
+                                    .for_s = fault->for_s};
     struct err gone = {0};
-    double late_s = fault->kind == CHAOS_HANG ? INFINITY : fault->late_s;
-    int rc = chaos_links_delay(v->pid, late_s, fault->for_s, e);
+    int rc = chaos_links_disturb(v->pid, &how, e);
     if (rc < 0)
         return rc;
     wait_until(f, fault->begun_s + fault->for_s);
-    chaos_links_delay(v->pid, 0, 0, &gone);
+    chaos_links_disturb(v->pid, &none, &gone);
     return 0;
 }
 
@@ -129,8 +147,6 @@ static int fault_do(struct chaos_faults *f, const struct chaos_fault *fault, con
                     struct err *e)
 {
     double until_s = fault->begun_s + fault->for_s;
-    rlim_t before;
-    int rc = 0;
     switch (fault->kind) {
     case CHAOS_KILL:
     case CHAOS_KILL_COORDINATOR:
@@ -138,18 +154,12 @@ static int fault_do(struct chaos_faults *f, const struct chaos_fault *fault, con
         wait_until(f, until_s);
         return victim_start(f, v, e);
     case CHAOS_STOP:
-    case CHAOS_STOP_COORDINATOR:
-        kill(v->pid, SIGSTOP);
-        wait_until(f, until_s);
-        kill(v->pid, SIGCONT);
-        return 0;
+    case CHAOS_STOP_COORDINATOR: victim_stop(f, v, until_s); return 0;
     case CHAOS_SLOW: victim_slow(f, v, until_s); return 0;
     case CHAOS_DELAY:
-    case CHAOS_HANG: return victim_delay(f, v, fault, e);
-    default:
-        rc = files_bound(v, 0, &before, e);
-        wait_until(f, until_s);
-        return rc == 0 ? files_bound(v, before, NULL, e) : rc;
+    case CHAOS_HANG:
+    case CHAOS_LOSS: return victim_disturb_links(f, v, fault, e);
+    default: return victim_fill(f, v, until_s, e);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "hpctl/chaos_guard.h"
 #include "hpctl/chaos_script.h"
 #include "hpctl/local_cluster.h"
 
@@ -13,6 +14,7 @@ struct chaos_faults {
     struct local_cluster *cluster; /* its alone while it runs: processes that are started anew
                                       stand in it and in the cluster's file */
     struct chaos_script *script;   /* what becomes of each fault is written there */
+    struct chaos_guard *guard;     /* should this hpctl be killed */
     uint64_t start_ns;             /* from when the script counts */
     double settled_s; /* after the last fault was healed, until all agents are ready; < 0: not */
     atomic_bool stop;

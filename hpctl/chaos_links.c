@@ -29,15 +29,19 @@ static bool order_is_taken(pid_t pid)
     return blocked >> (LINK_FAULT_SIGNAL - 1) & 1;
 }
 
-static uint32_t whole_ms(double seconds)
+/* `share` of `whole`, never less. */
+static uint32_t whole_of(double share, double whole, uint32_t most)
 {
-    double ms = ceil(seconds * 1e3);
-    return ms < (double)UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+    double n = ceil(share * whole);
+    return n < (double)most ? (uint32_t)n : most;
 }
 
-int chaos_links_delay(pid_t pid, double late_s, double for_s, struct err *e)
+int chaos_links_disturb(pid_t pid, const struct chaos_links *how, struct err *e)
 {
-    struct link_fault fault = {whole_ms(late_s), whole_ms(for_s)};
+    struct link_fault fault = {.for_ms = whole_of(how->for_s, 1e3, UINT32_MAX),
+                               .delay_ms = whole_of(how->late_s, 1e3, LINK_FAULT_MOST_DELAY_MS),
+                               .lost =
+                                   whole_of(how->lost, LINK_FAULT_MOST_LOST, LINK_FAULT_MOST_LOST)};
     bool taken = order_is_taken(pid);
     for (int i = 1; !taken && i < LOOKS && kill(pid, 0) == 0; i++) {
         local_pause_ms(LOOK_MS);

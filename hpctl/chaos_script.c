@@ -1,13 +1,23 @@
 #include "hpctl/chaos_script.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/env.h"
 
-const char *const chaos_words[] = {
-    "kill", "stop", "slow", "disk", "kill-coordinator", "stop-coordinator", "delay", "hang", NULL};
+const char *const chaos_words[] = {"kill",
+                                   "stop",
+                                   "slow",
+                                   "disk",
+                                   "kill-coordinator",
+                                   "stop-coordinator",
+                                   "delay",
+                                   "hang",
+                                   "loss",
+                                   "disk-coordinator",
+                                   NULL};
 
 int chaos_kinds_parse(const char *text, unsigned *out, struct err *e)
 {
@@ -20,8 +30,8 @@ int chaos_kinds_parse(const char *text, unsigned *out, struct err *e)
             k++;
         if (!chaos_words[k]) {
             err_set(e, HP_EUSAGE, "--faults: \"%.*s\" is no fault", (int)(n > 40 ? 40 : n), at);
-            return err_hint(e, "they are kill, stop, slow, disk, delay, hang, kill-coordinator and "
-                               "stop-coordinator");
+            return err_hint(e, "they are kill, stop, slow, disk, delay, hang, loss, "
+                               "kill-coordinator, stop-coordinator and disk-coordinator");
         }
         *out |= 1u << k;
     }
@@ -41,6 +51,12 @@ static enum chaos_kind kind_draw(unsigned kinds, uint64_t *random)
             return (enum chaos_kind)k;
 }
 
+static bool kind_is_of_coordinator(enum chaos_kind kind)
+{
+    return kind == CHAOS_KILL_COORDINATOR || kind == CHAOS_STOP_COORDINATOR ||
+           kind == CHAOS_DISK_COORDINATOR;
+}
+
 int chaos_script_draw(const struct chaos_options *o, struct chaos_script *out, struct err *e)
 {
     uint64_t random = o->seed * UINT64_C(0x9E3779B97F4A7C15) + 7;
@@ -54,9 +70,10 @@ int chaos_script_draw(const struct chaos_options *o, struct chaos_script *out, s
         f.at_s = at_s;
         f.kind = kind_draw(o->kinds, &random);
         f.agent = (int)(random_unit(&random) * o->n_agents);
-        if (f.kind == CHAOS_KILL_COORDINATOR || f.kind == CHAOS_STOP_COORDINATOR)
+        if (kind_is_of_coordinator(f.kind))
             f.agent = -1;
         f.late_s = f.kind == CHAOS_DELAY ? o->delay_s : 0;
+        f.lost = f.kind == CHAOS_LOSS ? o->loss : 0;
         free_s = at_s + f.for_s;
         if (at_s > o->seconds - o->hold_s)
             break;

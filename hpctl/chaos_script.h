@@ -17,6 +17,8 @@ enum chaos_kind {
     CHAOS_STOP_COORDINATOR, /* SIGSTOP */
     CHAOS_DELAY,            /* what an agent sends to others comes later */
     CHAOS_HANG,             /* it comes when the fault is over */
+    CHAOS_LOSS,             /* some of it is lost, and sent again */
+    CHAOS_DISK_COORDINATOR, /* the coordinator's files cannot grow */
     CHAOS_KINDS
 };
 extern const char *const chaos_words[]; /* "kill", "stop", "slow" and so on, NULL */
@@ -28,6 +30,7 @@ struct chaos_fault {
     int agent;          /* its number; -1: the coordinator */
     double at_s, for_s; /* after the start; how long it lasts */
     double late_s;      /* CHAOS_DELAY: by how much */
+    double lost;        /* CHAOS_LOSS: the share */
     /* What became of it (chaos_faults.h): */
     double begun_s, healed_s; /* 0: not yet */
     char why[160];            /* it could not be done; "" */
@@ -36,7 +39,7 @@ struct chaos_fault {
 struct chaos_options {
     uint64_t seed;
     double seconds, every_s, hold_s; /* on average from one's begin to the next's, and each */
-    double delay_s;                  /* of CHAOS_DELAY */
+    double delay_s, loss;            /* of CHAOS_DELAY, CHAOS_LOSS */
     unsigned kinds;                  /* bits of enum chaos_kind */
     int n_agents;
 };

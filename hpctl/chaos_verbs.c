@@ -34,6 +34,7 @@ struct chaos_session {
     struct load_run run;
     struct chaos_clients clients;
     struct chaos_faults faults;
+    struct chaos_guard guard;
     struct progress_bar progress;
     uint64_t n_clients;
 };
@@ -44,6 +45,7 @@ static int read_options(const struct invocation *in, struct chaos_session *s, st
 {
     struct chaos_options *o = &s->options;
     uint64_t prompts;
+    double loss_percent;
     int rc;
     if ((rc = invocation_u64(in, "seed", 1, &o->seed, e)) < 0 ||
         (rc = invocation_above_zero(in, "seconds", 30, MOST_SECONDS, &o->seconds, e)) < 0 ||
@@ -53,6 +55,7 @@ static int read_options(const struct invocation *in, struct chaos_session *s, st
         (rc = chaos_kinds_parse(invocation_option_or(in, "faults", "kill,stop,slow,disk,delay"),
                                 &o->kinds, e)) < 0 ||
         (rc = invocation_duration(in, "delay", 0.05, &o->delay_s, e)) < 0 ||
+        (rc = invocation_above_zero(in, "loss", 2, 100, &loss_percent, e)) < 0 ||
         (rc = invocation_range(in, "clients", 20, 1, MOST_CLIENTS, &s->n_clients, e)) < 0 ||
         (rc = invocation_range(in, "prompts", 8, 1, MOST_PROMPTS, &prompts, e)) < 0 ||
         (rc = load_lengths_parse(invocation_option_or(in, "prompt-tokens", "16..64"),
@@ -62,6 +65,7 @@ static int read_options(const struct invocation *in, struct chaos_session *s, st
         return rc;
     if (!name_is_valid(in->arguments[0], NAME_BYTES))
         return err_set(e, HP_EINVAL, "\"%.60s\" is no name of a deployment", in->arguments[0]);
+    o->loss = loss_percent / 100;
     s->clients.n_prompts = prompts;
     s->run.resumes = !invocation_flag(in, "no-resume");
     s->load.seconds = o->seconds;
@@ -101,7 +105,7 @@ static int clients_run(struct chaos_session *s, size_t n_requests, size_t n_clie
     s->run.most_open = n_clients;
     int rc = load_plan_repeat(&s->load, s->clients.n_prompts, n_requests, &s->plan, e);
     if (rc == 0 && learning)
-        s->plan.seconds = INFINITY;
+        s->plan.seconds = (double)s->clients.n_prompts * s->run.patience_s;
     if (rc == 0 && learning)
         rc = load_target_ask(&s->where, &s->run, e);
     if (rc == 0)
@@ -129,8 +133,10 @@ static int answers_learn(struct chaos_session *s, struct err *e)
 static int chaos_run(struct chaos_session *s, struct err *e)
 {
     size_t n = (size_t)ceil((double)s->n_clients * s->options.seconds * REQUESTS_A_CLIENT_S);
-    s->faults = (struct chaos_faults){
-        .cluster = &s->cluster, .script = &s->script, .start_ns = env_now_ns(&env_real)};
+    s->faults = (struct chaos_faults){.cluster = &s->cluster,
+                                      .script = &s->script,
+                                      .guard = &s->guard,
+                                      .start_ns = env_now_ns(&env_real)};
     int rc = chaos_faults_start(&s->faults, e);
     if (rc < 0)
         return rc;
@@ -162,6 +168,8 @@ static json_t *faults_json(const struct chaos_session *s, bool done, double *pau
         }
         if (f->late_s > 0)
             json_object_set_new(row, "late_s", json_real(f->late_s));
+        if (f->lost > 0)
+            json_object_set_new(row, "lost", json_real(f->lost));
         if (f->why[0])
             json_object_set_new(row, "failed", json_string(f->why));
         json_array_append_new(list, row);
@@ -308,11 +316,13 @@ static int chaos_verb(struct invocation *in, struct err *e)
         rc = chaos_script_draw(&s->options, &s->script, e);
     if (rc == 0 && invocation_flag(in, "dry-run")) {
         rc = script_print(in, s, e);
-    } else if (rc == 0 && (rc = answers_learn(s, e)) == 0 && (rc = chaos_run(s, e)) == 0) {
+    } else if (rc == 0 && (rc = chaos_guard_open(&s->guard, s->cluster.dir, e)) == 0 &&
+               (rc = answers_learn(s, e)) == 0 && (rc = chaos_run(s, e)) == 0) {
         progress_end(&s->progress);
         rc = report_give(in, s, e);
     }
     progress_end(&s->progress);
+    chaos_guard_close(&s->guard);
     chaos_clients_free(&s->clients);
     chaos_script_free(&s->script);
     load_run_free(&s->run);
@@ -323,13 +333,14 @@ static int chaos_verb(struct invocation *in, struct err *e)
 
 static const struct command_option chaos_options[] = {
     {"faults", "LIST",
-     "of kill, stop, slow, disk, delay, hang, kill-coordinator, stop-coordinator (default "
-     "kill,stop,slow,disk,delay)",
+     "of kill, stop, slow, disk, delay, hang, loss, kill-coordinator, stop-coordinator, "
+     "disk-coordinator (default kill,stop,slow,disk,delay)",
      0},
     {"seconds", "S", "how long clients ask (default 30)", 0},
     {"every", "S", "from one fault's begin to the next's, on average (default 5)", 0},
     {"hold", "S", "how long a fault lasts, on average (default 2)", 0},
     {"delay", "D", "how much later frames come with `delay` (default 50ms)", 0},
+    {"loss", "PERCENT", "of the frames that are lost with `loss` (default 2)", 0},
     {"seed", "N", "of faults and prompts: equal ones give equal scripts (default 1)", 0},
     {"clients", "N", "each asks as soon as it has its answer (default 20)", 0},
     {"prompts", "N", "how many different ones (default 8)", 0},
@@ -357,9 +368,14 @@ const struct command chaos_verbs[] = {
             "`slow` (runs a tenth of the time), `disk` (its files cannot grow), `delay` (what an "
             "agent sends to others comes later, by\n"
             "--delay), `hang` (it comes when the fault is over; the coordinator hears the agent as "
-            "ever). All of them are as before when the\n"
-            "verb ends, also after Ctrl-C. A client whose answer breaks off, with its coordinator, "
-            "asks for it again by its Idempotency-Key\n"
+            "ever), `loss` (a part of it is lost, and comes\n"
+            "0.2 s later, as TCP sends it again), and the same with the coordinator. All of them "
+            "are "
+            "as before when the verb ends, also after\n"
+            "Ctrl-C, and when it is killed (but for what it had killed). A client whose answer "
+            "breaks "
+            "off, with its coordinator, asks for it again\n"
+            "by its Idempotency-Key "
             "and reads on. PAUSE is the longest that any client waited between two tokens. Exit "
             "code 1 when an answer failed or differs:\n"
             "deploy with --compute f32, whose answers do not hang on which requests meet, and with "
@@ -368,6 +384,7 @@ const struct command chaos_verbs[] = {
             "  hpctl chaos demo\n"
             "  hpctl chaos demo --faults kill --seconds 120 --every 3 --seed 7 -o json\n"
             "  hpctl chaos demo --faults delay --delay 80ms --hold 20 --every 40 --seconds 300\n"
+            "  hpctl chaos demo --faults loss --loss 5 --hold 20 --every 40 --seconds 300\n"
             "  hpctl chaos demo --faults stop,kill-coordinator --dry-run",
         .options = chaos_options,
         .run = chaos_verb,

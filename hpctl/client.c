@@ -166,10 +166,10 @@ static void take_boot(struct client *c, const struct message *m)
  */
 static const char *listing_verb(const char *verb)
 {
-    static const char *const rows[][2] = {{"node.", "node ls"},       {"logs", "node ls"},
-                                          {"deployment.", "ps"},      {"undeploy", "ps"},
-                                          {"weights.", "weights ls"}, {"profile.", "profile ls"},
-                                          {"key.", "key ls"},         {"deploy", "node ls"}};
+    static const char *const rows[][2] = {
+        {"node.", "node ls"},       {"logs", "node ls"}, {"deployment.", "ps"},
+        {"undeploy", "ps"},         {"rebalance", "ps"}, {"weights.", "weights ls"},
+        {"profile.", "profile ls"}, {"key.", "key ls"},  {"deploy", "node ls"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strncmp(verb, rows[i][0], strlen(rows[i][0])) == 0)
             return rows[i][1];

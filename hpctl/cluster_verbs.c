@@ -6,6 +6,7 @@
 #include "common/json.h"
 #include "hpctl/ask.h"
 #include "hpctl/client.h"
+#include "hpctl/local_process.h"
 #include "hpctl/node_view.h"
 #include "hpctl/reach.h"
 #include "hpctl/shown.h"
@@ -178,6 +179,74 @@ static int run_ask(struct invocation *in, struct err *e)
 
 /* ---- what takes more than a question ---- */
 
+enum { FOLLOW_MS = 1000 };
+
+/* What of a log stands behind the line that was shown last: all of it where that has gone. */
+static const char *log_rest(const char *text, const char *last)
+{
+    const char *rest = text;
+    size_t n = strlen(last);
+    for (const char *at = text; n && (at = strstr(at, last)); at++)
+        if ((at == text || at[-1] == '\n') && (at[n] == '\n' || !at[n]))
+            rest = at + n + (at[n] == '\n');
+    return rest;
+}
+
+/* The last line of a text, without its end. */
+static void log_last(const char *text, struct buffer *last)
+{
+    size_t end = strlen(text), from;
+    while (end && text[end - 1] == '\n')
+        end--;
+    for (from = end; from && text[from - 1] != '\n';)
+        from--;
+    if (end > from) {
+        last->size = 0;
+        buffer_append(last, text + from, end - from);
+    }
+}
+
+static int log_show(const struct invocation *in, const char *text, struct err *e)
+{
+    json_t *o = json_pack("{s:s, s:o}", "node", in->arguments[0], "text", json_text(text));
+    int rc = in->json ? invocation_print_json(in, json_incref(o), e) : print_log(in, o, e);
+    json_decref(o);
+    if (rc == 0 && fflush(stdout) != 0)
+        rc = err_set(e, HP_EIO, "nobody reads what is shown");
+    return rc;
+}
+
+/* The log so far, then what is added to it. */
+static int log_follow(const struct invocation *in, struct err *e)
+{
+    struct buffer last = {0};
+    int rc = 0;
+    for (bool first = true; rc == 0; first = false) {
+        json_t *answer = NULL, *question = json_pack("{s:s}", "node", in->arguments[0]);
+        rc = question ? options_logs(in, question, e)
+                      : err_set(e, HP_EINVAL, "\"%s\" is not valid UTF-8", in->arguments[0]);
+        if (rc < 0)
+            json_decref(question);
+        else
+            rc = client_get_once(invocation_option(in, "context"), "logs", question, &answer, e);
+        const char *rest =
+            rc == 0 ? log_rest(string_member(answer, "text"), buffer_cstr(&last)) : "";
+        if (rc == 0 && (*rest || first))
+            rc = log_show(in, rest, e);
+        log_last(rest, &last);
+        json_decref(answer);
+        if (rc == 0)
+            local_pause_ms(FOLLOW_MS);
+    }
+    buffer_free(&last);
+    return rc;
+}
+
+static int run_logs(struct invocation *in, struct err *e)
+{
+    return invocation_flag(in, "follow") ? log_follow(in, e) : run_ask(in, e);
+}
+
 /* How an agent of another box names the coordinator, and what stands in its way. */
 static void print_invitation(const struct context *c, const char *token, double hours)
 {
@@ -249,7 +318,10 @@ static const struct command_option profile_rm_options[] = {
 static const struct command_option drain_options[] = {
     {"force", NULL, "whatever becomes of the deployments on it", 0}, CONTEXT_OPTION, {0}};
 static const struct command_option logs_options[] = {
-    {"lines", "N", "how many of the last lines (default 100)", 0}, CONTEXT_OPTION, {0}};
+    {"lines", "N", "how many of the last lines (default 100)", 0},
+    {"follow", NULL, "go on with what is added, until Ctrl-C", 'f'},
+    CONTEXT_OPTION,
+    {0}};
 
 const struct command cluster_verbs[] = {
     {"node token create", "", 0, 0, "invite one box into the cluster",
@@ -283,8 +355,10 @@ const struct command cluster_verbs[] = {
     {"weights rm", "MODEL", 1, 1, "remove a model's bytes from the agents' stores",
      "MODEL is a name or an id of `weights ls`, or at least the first six digits of one.",
      "  hpctl weights rm 5f2b7c11", context_options, run_ask, false},
-    {"logs", "NODE", 1, 1, "show the last log lines of an agent", NULL,
-     "  hpctl logs a1 --lines 50", logs_options, run_ask, false},
+    {"logs", "NODE", 1, 1, "show the last log lines of an agent, or of the coordinator",
+     "NODE is an agent's name, or coordinator.",
+     "  hpctl logs a1 --lines 50\n  hpctl logs a1 --follow\n  hpctl logs coordinator", logs_options,
+     run_logs, false},
     {"version", "", 0, 0, "show the versions of hpctl and of the coordinator", NULL,
      "  hpctl version -o json", context_options, run_version, false},
     {0},

@@ -110,57 +110,67 @@ static bool output_is_format(const char *word)
     return false;
 }
 
+static int output_take(struct invocation *in, char *word, struct err *e)
+{
+    if (output_is_format(word)) {
+        err_set(e, HP_EUSAGE, "-o %s: there is no such form; there is json", word);
+        return err_hint(e, "a file of that name is -o ./%s", word);
+    }
+    in->json = strcmp(word, "json") == 0 || strcmp(word, "-") == 0;
+    in->output = in->json ? NULL : word;
+    in->json |= !in->command->makes_file;
+    return 0;
+}
+
+/* `value` NULL: it takes none. */
+static int option_take(struct invocation *in, int option, const char *value, struct err *e)
+{
+    if (in->n_given == COMMAND_MAX_GIVEN)
+        return err_set(e, HP_EUSAGE, "hpctl %s: more than %d options", in->command->path,
+                       COMMAND_MAX_GIVEN);
+    in->values[option] = value ? value : "";
+    in->given[in->n_given].option = option;
+    in->given[in->n_given++].value = in->values[option];
+    return 0;
+}
+
+static int arguments_take(struct invocation *in, char **argv, int n, struct err *e)
+{
+    const struct command *c = in->command;
+    for (int i = 0; i < n; i++) {
+        if (in->n_arguments == COMMAND_MAX_ARGUMENTS)
+            return err_set(e, HP_EUSAGE, "hpctl %s: more than %d arguments", c->path,
+                           COMMAND_MAX_ARGUMENTS);
+        in->arguments[in->n_arguments++] = argv[i];
+    }
+    if (in->n_arguments >= c->min_arguments && in->n_arguments <= c->max_arguments)
+        return 0;
+    err_set(e, HP_EUSAGE, "hpctl %s takes %s, got %d argument%s", c->path,
+            c->arguments && *c->arguments ? c->arguments : "no arguments", in->n_arguments,
+            in->n_arguments == 1 ? "" : "s");
+    return err_hint(e, "see `hpctl %s --help`", c->path);
+}
+
 /* 0: run it; 1: help was asked for; negative: usage error. */
 static int invocation_parse(int argc, char **argv, int words, struct invocation *in, struct err *e)
 {
     struct option long_options[COMMAND_MAX_OPTIONS + 9];
     char letters[2 * COMMAND_MAX_OPTIONS + 32] = ":"; /* a value that lacks is told apart */
-    int n = 0;
+    int n = 0, got, rc = 0;
     add_long_options(in->command->options, OWN_OPTION, long_options, &n, letters);
     add_long_options(command_common_options, COMMON_OPTION, long_options, &n, letters);
     opterr = 0;
     optind = 1 + words;
-    for (;;) {
-        int got = getopt_long(argc, argv, letters, long_options, NULL);
-        if (got < 0)
-            break;
+    while (rc == 0 && (got = getopt_long(argc, argv, letters, long_options, NULL)) >= 0) {
         if (got == '?' || got == ':')
             return option_unknown(in->command, argv[optind - 1], got == ':', e);
         int which = got < OWN_OPTION ? option_of_letter(in->command, got) : got;
         if (which == COMMON_OPTION + 1)
             return 1;
-        if (which == COMMON_OPTION) {
-            if (output_is_format(optarg)) {
-                err_set(e, HP_EUSAGE, "-o %s: there is no such form; there is json", optarg);
-                return err_hint(e, "a file of that name is -o ./%s", optarg);
-            }
-            in->json = strcmp(optarg, "json") == 0 || strcmp(optarg, "-") == 0;
-            in->output = in->json ? NULL : optarg;
-            in->json |= !in->command->makes_file;
-        } else {
-            if (in->n_given == COMMAND_MAX_GIVEN)
-                return err_set(e, HP_EUSAGE, "hpctl %s: more than %d options", in->command->path,
-                               COMMAND_MAX_GIVEN);
-            in->values[which - OWN_OPTION] = optarg ? optarg : "";
-            in->given[in->n_given].option = which - OWN_OPTION;
-            in->given[in->n_given++].value = in->values[which - OWN_OPTION];
-        }
+        rc = which == COMMON_OPTION ? output_take(in, optarg, e)
+                                    : option_take(in, which - OWN_OPTION, optarg, e);
     }
-    for (; optind < argc; optind++) {
-        if (in->n_arguments == COMMAND_MAX_ARGUMENTS)
-            return err_set(e, HP_EUSAGE, "hpctl %s: more than %d arguments", in->command->path,
-                           COMMAND_MAX_ARGUMENTS);
-        in->arguments[in->n_arguments++] = argv[optind];
-    }
-    if (in->n_arguments < in->command->min_arguments ||
-        in->n_arguments > in->command->max_arguments) {
-        err_set(e, HP_EUSAGE, "hpctl %s takes %s, got %d argument%s", in->command->path,
-                in->command->arguments && *in->command->arguments ? in->command->arguments
-                                                                  : "no arguments",
-                in->n_arguments, in->n_arguments == 1 ? "" : "s");
-        return err_hint(e, "see `hpctl %s --help`", in->command->path);
-    }
-    return 0;
+    return rc < 0 ? rc : arguments_take(in, argv + optind, argc - optind, e);
 }
 
 static bool wants_json(int argc, char **argv)
@@ -309,6 +319,22 @@ static int verb_unknown(int argc, char **argv, const struct command *const *tabl
     return err_hint(e, "`hpctl --help` lists the verbs");
 }
 
+/* `bench pipelin` is `bench` of a file of that name, which there is not: the verb that goes on from
+ * this one was meant. */
+static void verb_longer_hint(const struct command *c, int argc, char **argv,
+                             const struct command *const *tables, struct err *e)
+{
+    struct suggestion near = {0};
+    size_t distance, n = strlen(c->path);
+    for (const struct command *const *t = tables; *t; t++)
+        for (const struct command *d = *t; d->path; d++)
+            if (strncmp(d->path, c->path, n) == 0 && d->path[n] == ' ' &&
+                verb_distance(d, argc, argv, &distance))
+                suggestion_offer(&near, d->path, distance);
+    if (near.best)
+        err_hint(e, "did you mean `hpctl %s`? see `hpctl %s --help`", near.best, c->path);
+}
+
 /* What was said has to have come through: the disk may be full. */
 static int output_check(struct err *e)
 {
@@ -346,6 +372,8 @@ int command_main(int argc, char **argv, const struct command *const *tables)
         command_print_usage(stdout, in.command);
     else if (rc == 0)
         rc = in.command->run(&in, &e);
+    if (rc == HP_EUSAGE || rc == HP_ENOENT || rc == HP_ENOCLUSTER)
+        verb_longer_hint(in.command, argc, argv, tables, &e);
     rc = rc < 0 ? rc : output_check(&e);
     return rc < 0 ? error_report(rc, &e, json && !in.told) : 0;
 }

@@ -8,34 +8,31 @@
 
 enum { TYPED_BYTES = 256 };
 
-/* Verbs whose arguments name things of a cluster. */
-static const struct {
-    const char *path;
+/* A verb's path or an option, and which things of a cluster its arguments or values name. */
+struct named_by {
+    const char *by;
     enum complete_names what;
-} named[] = {{"describe", COMPLETE_DEPLOYMENTS},
-             {"undeploy", COMPLETE_DEPLOYMENTS},
-             {"run", COMPLETE_DEPLOYMENTS},
-             {"chat", COMPLETE_DEPLOYMENTS},
-             {"load", COMPLETE_DEPLOYMENTS},
-             {"rebalance", COMPLETE_DEPLOYMENTS},
-             {"node describe", COMPLETE_AGENTS},
-             {"node drain", COMPLETE_AGENTS},
-             {"node undrain", COMPLETE_AGENTS},
-             {"node rm", COMPLETE_AGENTS},
-             {"logs", COMPLETE_AGENTS},
-             {"key edit", COMPLETE_KEYS},
-             {"key rm", COMPLETE_KEYS},
-             {"context use", COMPLETE_CONTEXTS},
-             {"context export", COMPLETE_CONTEXTS},
-             {"context rm", COMPLETE_CONTEXTS}};
+};
 
-static enum complete_names names_of(const char *path)
-{
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-        if (strcmp(named[i].path, path) == 0)
-            return named[i].what;
-    return COMPLETE_NONE;
-}
+/* Verbs; a row for each kind. */
+static const struct named_by named[] = {
+    {"describe", COMPLETE_DEPLOYMENTS},  {"describe", COMPLETE_POOL_MODELS},
+    {"load", COMPLETE_DEPLOYMENTS},      {"load", COMPLETE_POOL_MODELS},
+    {"undeploy", COMPLETE_DEPLOYMENTS},  {"run", COMPLETE_DEPLOYMENTS},
+    {"chat", COMPLETE_DEPLOYMENTS},      {"chaos", COMPLETE_DEPLOYMENTS},
+    {"rebalance", COMPLETE_DEPLOYMENTS}, {"weights rm", COMPLETE_WEIGHTS},
+    {"profile rm", COMPLETE_PROFILES},   {"node describe", COMPLETE_AGENTS},
+    {"node drain", COMPLETE_AGENTS},     {"node undrain", COMPLETE_AGENTS},
+    {"node rm", COMPLETE_AGENTS},        {"logs", COMPLETE_AGENTS},
+    {"key edit", COMPLETE_KEYS},         {"key rm", COMPLETE_KEYS},
+    {"context use", COMPLETE_CONTEXTS},  {"context export", COMPLETE_CONTEXTS},
+    {"context rm", COMPLETE_CONTEXTS}};
+
+/* Options. */
+static const struct named_by valued[] = {
+    {"context", COMPLETE_CONTEXTS},    {"agents", COMPLETE_AGENTS},     {"agent", COMPLETE_AGENTS},
+    {"nodes", COMPLETE_AGENTS},        {"prefill", COMPLETE_AGENTS},    {"decode", COMPLETE_AGENTS},
+    {"replicate-to", COMPLETE_AGENTS}, {"models", COMPLETE_DEPLOYMENTS}};
 
 /* ---- what was typed ---- */
 
@@ -107,7 +104,7 @@ static void options_offer(const struct command_option *options, const char *begu
 }
 
 /* "auto|f16|q8_0" says its words; capitals stand for something. */
-static bool words_of_value(const char *value, struct buffer *out)
+static void words_of_value(const char *value, struct buffer *out)
 {
     bool any = strchr(value, '|') != NULL;
     for (const char *at = value; any && *at; at += strcspn(at, "|"), at += *at == '|') {
@@ -115,29 +112,67 @@ static bool words_of_value(const char *value, struct buffer *out)
         if (!isupper((unsigned char)*at))
             buffer_printf(out, "%.*s\n", (int)n, at);
     }
-    return any;
 }
 
-static void value_offer(const struct command_option *option, complete_names_fn names,
+/* "FILE", "DIR", "C.json": all else has no file of that name. */
+static bool value_is_file(const char *value)
+{
+    static const char *const marks[] = {"FILE", "DIR", ".json", ".npz"};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (strstr(value, marks[i]))
+            return true;
+    return false;
+}
+
+/* Whether a word is one of those of a list ("a0,a1,"). */
+static bool list_has(const char *list, const char *word, size_t n)
+{
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (strcspn(list, ",") == n && strncmp(list, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* Names; of a list ("a0,") those that may follow, behind what stands there. */
+static void names_offer(complete_names_fn names, enum complete_names what, const char *begun,
                         struct buffer *out)
 {
-    if (strcmp(option->name, "context") == 0)
-        names(COMPLETE_CONTEXTS, out);
-    else if (strcmp(option->name, "output") == 0)
-        buffer_printf(out, "json\n" COMPLETE_FILES "\n");
-    else if (strcmp(option->name, "agents") == 0)
-        names(COMPLETE_AGENTS, out);
-    else if (!words_of_value(option->value, out))
+    struct buffer all = {0};
+    const char *comma = strrchr(begun, ',');
+    if (!comma) {
+        names(what, out);
+        return;
+    }
+    names(what, &all);
+    for (const char *at = buffer_cstr(&all), *end; *at; at = end + (*end == '\n')) {
+        end = at + strcspn(at, "\n");
+        if (!list_has(begun, at, (size_t)(end - at)))
+            buffer_printf(out, "%.*s%.*s\n", (int)(comma + 1 - begun), begun, (int)(end - at), at);
+    }
+    buffer_free(&all);
+}
+
+static void value_offer(const struct command_option *option, const char *begun,
+                        complete_names_fn names, struct buffer *out)
+{
+    words_of_value(option->value, out);
+    for (size_t i = 0; i < sizeof valued / sizeof *valued; i++)
+        if (strcmp(option->name, valued[i].by) == 0)
+            names_offer(names, valued[i].what, begun, out);
+    if (value_is_file(option->value))
         buffer_printf(out, COMPLETE_FILES "\n");
 }
 
 static void arguments_offer(const struct command *c, complete_names_fn names, struct buffer *out)
 {
     const char *arguments = c->arguments ? c->arguments : "";
-    enum complete_names what = names_of(c->path);
-    if (what != COMPLETE_NONE)
-        names(what, out);
-    if (*arguments && (what == COMPLETE_NONE || strstr(arguments, "FILE")))
+    bool is_named = false;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (strcmp(named[i].by, c->path) == 0) {
+            is_named = true;
+            names(named[i].what, out);
+        }
+    if (*arguments && (!is_named || strstr(arguments, "FILE")))
         buffer_printf(out, COMPLETE_FILES "\n");
 }
 
@@ -156,7 +191,7 @@ void command_complete(const struct command *const *tables, const char *const *wo
         before = before ? before : option_find(command_common_options, words[n - 2]);
     }
     if (before && before->value) {
-        value_offer(before, names, out);
+        value_offer(before, begun, names, out);
     } else if (c && begun[0] == '-') {
         options_offer(c->options, begun, out);
         options_offer(command_common_options, begun, out);

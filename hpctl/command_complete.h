@@ -13,6 +13,9 @@ enum complete_names {
     COMPLETE_AGENTS,
     COMPLETE_KEYS,
     COMPLETE_CONTEXTS,
+    COMPLETE_POOL_MODELS,
+    COMPLETE_WEIGHTS,  /* models that agents' stores have */
+    COMPLETE_PROFILES, /* models that were measured */
 };
 
 /* Appends names, a line each, where they can be had in no time. */

@@ -115,16 +115,27 @@ static int system_set(struct conversation *c, const char *text)
     return 0;
 }
 
-static int command_reset(struct conversation *c, const char *rest)
+/* As it is before anything is said. */
+static int conversation_empty(struct conversation *c)
 {
-    (void)rest;
     json_array_clear(c->messages);
     return system_set(c, invocation_option(c->in, "system"));
 }
 
+static int command_reset(struct conversation *c, const char *rest)
+{
+    (void)rest;
+    fprintf(stderr, "the conversation begins anew\n");
+    return conversation_empty(c);
+}
+
 static int command_system(struct conversation *c, const char *rest)
 {
-    return system_set(c, rest);
+    int rc = system_set(c, rest);
+    if (rc == 0)
+        fprintf(stderr, "from now on the model is told %s before all else\n",
+                *rest ? "this" : "nothing");
+    return rc;
 }
 
 static int command_stats(struct conversation *c, const char *rest)
@@ -360,7 +371,7 @@ int conversation_hold(const struct invocation *in, struct talk *t, struct err *e
     if (c.terminal)
         interrupts_hear(&before);
     int rc = c.messages ? line_input_open(c.terminal, &input, e) : err_no_memory(e, "a chat");
-    if (rc == 0 && command_reset(&c, "") < 0)
+    if (rc == 0 && conversation_empty(&c) < 0)
         rc = err_set(e, HP_EUSAGE, "--system: not valid UTF-8");
     if (rc == 0 && c.terminal)
         printf("talking to %s; /help lists commands, /exit or Ctrl-D ends\n", t->name);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/experts.h"
 #include "common/host.h"
 #include "common/names.h"
 #include "common/plan.h"
@@ -110,13 +111,14 @@ static int add_plan(const char *file, json_t *options, struct err *e)
 static int options_read(const struct invocation *in, struct deploying *d, const char *real_path,
                         struct err *e)
 {
-    uint64_t context, slice, sequences, replicate;
+    uint64_t context, slice, sequences, replicate, groups;
     double targets_s[TARGETS];
     int rc = name_read(in, d, e);
     if (rc < 0 || (rc = invocation_u64(in, "max-context", 0, &context, e)) < 0 ||
         (rc = invocation_u64(in, "slice", 0, &slice, e)) < 0 ||
         (rc = invocation_u64(in, "max-sequences", 0, &sequences, e)) < 0 ||
-        (rc = invocation_u64(in, "replicate-kv", 0, &replicate, e)) < 0)
+        (rc = invocation_u64(in, "replicate-kv", 0, &replicate, e)) < 0 ||
+        (rc = invocation_range(in, "expert-groups", 0, 1, EXPERT_GROUPS_MAX, &groups, e)) < 0)
         return rc;
     for (size_t i = 0; i < TARGETS; i++)
         if ((rc = invocation_duration(in, target_keys[i], 0, &targets_s[i], e)) < 0)
@@ -142,6 +144,8 @@ static int options_read(const struct invocation *in, struct deploying *d, const 
     d->options = options_of(in, real_path, context, slice, sequences, targets_s);
     if (replicate)
         json_object_set_new(d->options, "replicate_kv", json_integer((json_int_t)replicate));
+    if (groups)
+        json_object_set_new(d->options, "expert_groups", json_integer((json_int_t)groups));
     if (!d->options)
         return err_set(e, HP_EINVAL, "the model's path is not valid UTF-8");
     return invocation_option(in, "plan") ? add_plan(invocation_option(in, "plan"), d->options, e)
@@ -210,6 +214,10 @@ static const struct command_option deploy_options[] = {
      0},
     {"layers", "0-22:A,23-45:B/cpu1",
      "which layers on which agent or device, both ends included (`model describe` lists layers)",
+     0},
+    {"expert-groups", "N",
+     "the experts of each block of a mixture in N groups, which are layers of their own: --layers "
+     "counts them (default: in one, or in as many as let a plan fit)",
      0},
     {"plan", "PLAN.json",
      "the stages of a plan on its devices (node/device), and its slices for prompts of its length",

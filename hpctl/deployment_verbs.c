@@ -314,8 +314,9 @@ static int describe_pools(const struct invocation *in, struct err *e)
     return rc;
 }
 
-static int run_describe(struct invocation *in, struct err *e)
+static int describe_show(const void *none, const struct invocation *in, struct err *e)
 {
+    (void)none;
     json_t *d = NULL;
     int rc = client_get_once(invocation_option(in, "context"), "deployment.describe",
                              json_pack("{s:s}", "name", in->arguments[0]), &d, e);
@@ -331,6 +332,11 @@ static int run_describe(struct invocation *in, struct err *e)
     return rc;
 }
 
+static int run_describe(struct invocation *in, struct err *e)
+{
+    return watched_run(in, describe_show, NULL, e);
+}
+
 static const struct command_option context_options[] = {CONTEXT_OPTION, {0}};
 static const struct command_option list_options[] = {CONTEXT_OPTION, WATCH_OPTION, {0}};
 
@@ -338,6 +344,7 @@ static const struct command_option describe_options[] = {
     {"svg", "FILE", "draw the last prompt, planned above measured", 0},
     {"trace", "FILE", "the same as a Chrome trace (chrome://tracing, Perfetto)", 0},
     CONTEXT_OPTION,
+    WATCH_OPTION,
     {0},
 };
 
@@ -348,7 +355,8 @@ const struct command deployment_verbs[] = {
      "show one deployment: stages, memory, what its last prompt took and should have taken; or one "
      "model that pools serve: its shares, and why they are planned so",
      NULL,
-     "  hpctl describe llama\n  hpctl describe llama -o json\n  hpctl describe llama --trace "
+     "  hpctl describe llama\n  hpctl describe llama --watch\n  hpctl describe llama -o json\n  "
+     "hpctl describe llama --trace "
      "prompt.json",
      describe_options, run_describe, false},
     {"undeploy", "NAME", 1, 1, "end a deployment", NULL, "  hpctl undeploy llama", context_options,

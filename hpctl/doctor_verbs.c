@@ -14,15 +14,16 @@
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 
-enum verdict { FINE, WORTH_KNOWING, WRONG };
+enum severity { FINE, WORTH_KNOWING, WRONG };
 
 struct findings {
     json_t *list;
     int worst;
 };
 
-static void finding_add(struct findings *f, const char *check, enum verdict verdict,
+static void finding_add(struct findings *f, const char *check, enum severity verdict,
                         const char *text, const char *hint)
 {
     static const char *const words[] = {"ok", "warning", "failed"};
@@ -306,12 +307,14 @@ static int run_doctor(struct invocation *in, struct err *e)
                                                   {"~DO", "hint", NULL},
                                                   {0}};
     struct findings f = {.list = json_array()};
+    struct waiting *w = waiting_begin("looking", 0, in->json);
     check_processor(&f);
     check_gpu(&f);
     check_memory(&f);
     check_disk(&f);
     check_programs(&f);
     check_cluster(&f, invocation_option(in, "context"));
+    waiting_end(&w);
     int worst = f.worst;
     if (in->json) {
         int rc = invocation_print_json(in, f.list, e);

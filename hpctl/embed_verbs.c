@@ -8,6 +8,7 @@
 #include "agent/backend/backend.h"
 #include "agent/engine/local.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 #include "model/graph/kinds.h"
 #include "model/model.h"
 
@@ -165,7 +166,9 @@ static int embed_verb(struct invocation *in, struct err *e)
     int given = (in->n_arguments > 1) + (invocation_option(in, "text") != NULL) + lines;
     if (given != 1)
         return err_set(e, HP_EUSAGE, "hpctl model embed takes texts, or --text, or --jsonl");
+    struct waiting *w = waiting_begin("loading", 0, in->json);
     int rc = embedder_open(in, &m, e);
+    waiting_end(&w);
     if (rc == 0)
         rc = lines ? lines_embed(&m, e) : arguments_embed(&m, e);
     embedder_close(&m);
@@ -179,7 +182,8 @@ static const struct command_option embed_options[] = {
     {"compute", "f32|auto", "float32 throughout, or the fastest path of this CPU (auto)", 0},
     {"threads", "N", "threads to compute with (as many as cores)", 0},
     {"kernels", "NAME",
-     "avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in plain loops (the CPU's best)",
+     "amx, avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in plain loops (the CPU's "
+     "best)",
      0},
     {0},
 };

@@ -13,9 +13,19 @@
 #include "hpctl/reach.h"
 #include "hpctl/sse.h"
 
-enum { WHOLE_BYTES = 256 << 20 };
+enum {
+    WHOLE_BYTES = 256 << 20,
+    CONNECT_MS = 10000,
+    /* An answer may take its time. Who says nothing for so long is asked whether it is there, each
+     * ASK_MS, and without an answer to that nobody waits any longer. */
+    SILENT_MS = 30000,
+    ASK_MS = 10000,
+    GONE_MS = 60000,
+};
 
 struct exchange {
+    const struct context *where;
+    uint64_t heard_ns, asked_ns;
     struct buffer whole; /* an answer that is no stream */
     bool done;           /* a stream has come to its end */
     struct sse stream;
@@ -69,6 +79,7 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
 {
     struct exchange *x = ctx;
     long status = 0;
+    x->heard_ns = env_now_ns(&env_real);
     curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
     if (x->on_event && status == 200)
         x->rc = sse_take(&x->stream, bytes, size * count, on_data, x, x->e);
@@ -78,12 +89,6 @@ static size_t on_bytes(char *bytes, size_t size, size_t count, void *ctx)
     else
         buffer_append(&x->whole, bytes, size * count);
     return x->rc < 0 ? 0 : size * count;
-}
-
-static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
-{
-    (void)ctx, (void)a, (void)b, (void)c, (void)d;
-    return interrupts_heard();
 }
 
 /* What to do where nobody listens at the API's address. */
@@ -125,7 +130,9 @@ static int exchange_finish(struct exchange *x, CURLcode code, const struct conte
     if (x->rc < 0)
         return x->rc;
     if (code != CURLE_OK) {
-        err_set(x->e, code == CURLE_COULDNT_CONNECT ? HP_ENOCLUSTER : HP_ELINK, "%s: %s", url,
+        curl_off_t connected = 0;
+        curl_easy_getinfo(x->curl, CURLINFO_CONNECT_TIME_T, &connected);
+        err_set(x->e, connected ? HP_ELINK : HP_ENOCLUSTER, "%s: %s", url,
                 curl_easy_strerror(code));
         if (code == CURLE_PEER_FAILED_VERIFICATION)
             err_hint(x->e, "the API's certificate is of nobody whom this box trusts, or of another "
@@ -158,6 +165,8 @@ struct curl_slist *http_headers(const struct context *where)
     return headers;
 }
 
+/* ---- exchanges ---- */
+
 static void http_trust(CURL *curl, const struct context *where)
 {
     const char *own = getenv("HP_CA_FILE"), *file = own && *own ? own : where->http_ca;
@@ -179,33 +188,7 @@ CURL *http_transfer(const struct context *where, curl_write_callback take, void 
     return curl;
 }
 
-/* One exchange, a GET where there is no text; Ctrl-C ends it. */
-static int exchange_run(struct exchange *x, const struct context *where, const char *path,
-                        const char *text, json_t **result)
-{
-    char url[400];
-    struct curl_slist *headers = http_headers(where);
-    struct sigaction before;
-    snprintf(url, sizeof url, "%s%s", where->http, path);
-    interrupts_hear(&before);
-    curl_easy_setopt(x->curl, CURLOPT_URL, url);
-    curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, headers);
-    http_trust(x->curl, where);
-    if (text)
-        curl_easy_setopt(x->curl, CURLOPT_POSTFIELDS, text);
-    curl_easy_setopt(x->curl, CURLOPT_WRITEFUNCTION, on_bytes);
-    curl_easy_setopt(x->curl, CURLOPT_WRITEDATA, x);
-    curl_easy_setopt(x->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(x->curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(x->curl, CURLOPT_NOPROXY, "*");
-    int rc = exchange_finish(x, curl_easy_perform(x->curl), where, url, result);
-    sigaction(SIGINT, &before, NULL);
-    curl_slist_free_all(headers);
-    return rc;
-}
-
-int http_answers(const struct context *where, struct err *e)
+static int health_ask(const struct context *where, struct err *e)
 {
     char url[400];
     struct exchange x = {.e = e, .curl = curl_easy_init()};
@@ -219,12 +202,76 @@ int http_answers(const struct context *where, struct err *e)
     curl_easy_setopt(x.curl, CURLOPT_TIMEOUT_MS, 3000L);
     curl_easy_setopt(x.curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(x.curl, CURLOPT_NOPROXY, "*");
-    interrupts_forget();
     int rc = exchange_finish(&x, curl_easy_perform(x.curl), where, url, NULL);
     curl_easy_cleanup(x.curl);
     buffer_free(&x.whole);
     sse_free(&x.stream);
     return rc;
+}
+
+static bool has_passed(uint64_t since_ns, int wait_ms)
+{
+    return (double)(env_now_ns(&env_real) - since_ns) * 1e-6 > wait_ms * env_time_scale();
+}
+
+static bool server_is_gone(struct exchange *x)
+{
+    struct err why = {0};
+    if (!has_passed(x->heard_ns, SILENT_MS) || !has_passed(x->asked_ns, ASK_MS))
+        return false;
+    if (health_ask(x->where, &why) == 0)
+        x->heard_ns = env_now_ns(&env_real);
+    x->asked_ns = env_now_ns(&env_real);
+    return has_passed(x->heard_ns, GONE_MS);
+}
+
+/* Called about once a second. */
+static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    struct exchange *x = ctx;
+    (void)a, (void)b, (void)c, (void)d;
+    if (!interrupts_heard() && server_is_gone(x)) {
+        x->rc = err_set(x->e, HP_ETIMEOUT, "%s: no sign of it for %.0f s", x->where->http,
+                        GONE_MS * 1e-3 * env_time_scale());
+        hint_where_to_look(x->where, x->e);
+    }
+    return interrupts_heard() || x->rc < 0;
+}
+
+/* One exchange, a GET where there is no text; Ctrl-C ends it. */
+static int exchange_run(struct exchange *x, const struct context *where, const char *path,
+                        const char *text, json_t **result)
+{
+    char url[400];
+    struct curl_slist *headers = http_headers(where);
+    struct sigaction before;
+    snprintf(url, sizeof url, "%s%s", where->http, path);
+    x->where = where;
+    x->heard_ns = env_now_ns(&env_real);
+    interrupts_hear(&before);
+    curl_easy_setopt(x->curl, CURLOPT_URL, url);
+    curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, headers);
+    http_trust(x->curl, where);
+    if (text)
+        curl_easy_setopt(x->curl, CURLOPT_POSTFIELDS, text);
+    curl_easy_setopt(x->curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(x->curl, CURLOPT_WRITEDATA, x);
+    curl_easy_setopt(x->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(x->curl, CURLOPT_XFERINFODATA, x);
+    curl_easy_setopt(x->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+    curl_easy_setopt(x->curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(x->curl, CURLOPT_NOPROXY, "*");
+    int rc = exchange_finish(x, curl_easy_perform(x->curl), where, url, result);
+    sigaction(SIGINT, &before, NULL);
+    curl_slist_free_all(headers);
+    return rc;
+}
+
+int http_answers(const struct context *where, struct err *e)
+{
+    interrupts_forget();
+    return health_ask(where, e);
 }
 
 int api_key_make(struct context *where, struct err *e)

@@ -21,7 +21,8 @@ typedef int (*http_event_fn)(void *ctx, const json_t *event, struct err *e);
  * answer is a stream; *result (may be NULL) is a whole JSON answer otherwise. The bearer key is
  * HP_API_KEY's, else the context's; where the API wants one and the context has none, the
  * coordinator is asked for one with the admin's key, and the context keeps it. HP_ENOCLUSTER:
- * nobody listens; else the gateway's own error, with its message. HP_ECANCELED after Ctrl-C. */
+ * nobody listens; HP_ETIMEOUT: the coordinator stands still; else the gateway's own error, with its
+ * message. HP_ECANCELED after Ctrl-C. */
 int http_post(struct context *where, const char *path, json_t *body, http_event_fn on_event,
               void *ctx, json_t **result, struct err *e);
 

@@ -8,6 +8,9 @@
 #include "hpctl/progress.h"
 #include "hpctl/shown.h"
 
+#define DEADLINE_LEAST_S 1e-6
+#define DEADLINE_MOST_S 1e6
+
 struct infer_session {
     struct infer_target target;
     struct infer_options options;
@@ -56,19 +59,32 @@ static int infer_parts_set(struct infer_session *j, const struct load_infer *l, 
     return 0;
 }
 
+/* Requests carry it as a whole number of microseconds, of which 0 is none. */
+static int deadline_read(const struct invocation *in, uint64_t *out_us, struct err *e)
+{
+    double deadline_s = 0;
+    int rc = invocation_duration(in, "deadline", 0, &deadline_s, e);
+    if (rc == 0 && invocation_option(in, "deadline") &&
+        !(deadline_s >= DEADLINE_LEAST_S && deadline_s <= DEADLINE_MOST_S))
+        return err_set(e, HP_EUSAGE, "--deadline: %g s is out of range: 0.001ms to 1000000s",
+                       deadline_s);
+    *out_us = (uint64_t)(deadline_s * 1e6);
+    return rc;
+}
+
 static int infer_session_begin(const struct invocation *in, struct infer_session *j,
                                const struct load_infer *l, struct context *where, struct err *e)
 {
-    double deadline_s = 0;
+    uint64_t deadline_us = 0;
     int rc = token_options_refuse(in, e);
-    rc = rc < 0 ? rc : invocation_duration(in, "deadline", 0, &deadline_s, e);
+    rc = rc < 0 ? rc : deadline_read(in, &deadline_us, e);
     j->options = (struct infer_options){.kind = l->options->kind,
                                         .file = l->options->file,
                                         .rate_per_s = l->options->rate_per_s,
                                         .seconds = l->options->seconds,
                                         .seed = l->options->seed};
     if (rc == 0)
-        rc = infer_target_ask(where, l->options->seed, (uint64_t)(deadline_s * 1e6), &j->target, e);
+        rc = infer_target_ask(where, l->options->seed, deadline_us, &j->target, e);
     rc = rc < 0 ? rc : infer_parts_set(j, l, e);
     rc = rc < 0 ? rc : infer_plan_make(&j->options, &j->plan, e);
     j->run.where = where;

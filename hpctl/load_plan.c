@@ -11,6 +11,7 @@
 
 /* Ids below it are special in many vocabularies (unknown, begin, end, padding). */
 enum { FIRST_PLAIN_ID = 3 };
+#define MOST_SECONDS 9e9
 
 /* ---- lengths ---- */
 
@@ -175,7 +176,7 @@ static int lines_read(struct load_file *f, struct load_plan *p, struct err *e)
 }
 
 /* Requests at the file's own times, or stretched to the rate that was asked for. */
-static void plan_stretch(const struct load_options *o, struct load_plan *p)
+static int plan_stretch(const struct load_options *o, struct load_plan *p, struct err *e)
 {
     double span = p->requests[p->n - 1].at_s - p->requests[0].at_s;
     double pace = span > 0 ? (double)p->n / span : 0;
@@ -183,6 +184,9 @@ static void plan_stretch(const struct load_options *o, struct load_plan *p)
     for (size_t i = 0; stretch > 0 && isfinite(stretch) && i < p->n; i++)
         p->requests[i].at_s *= stretch;
     p->seconds = p->requests[p->n - 1].at_s;
+    return p->seconds <= MOST_SECONDS
+               ? 0
+               : err_set(e, HP_EINVAL, "%s: its last request comes too far in the future", o->file);
 }
 
 static int file_read(const struct load_options *o, struct load_plan *p, struct err *e)
@@ -202,9 +206,7 @@ static int file_read(const struct load_options *o, struct load_plan *p, struct e
         err_hint(e, "a line is SECONDS, SECONDS,DEPLOYMENT, SECONDS,PROMPT,ANSWER or "
                     "SECONDS,DEPLOYMENT,PROMPT,ANSWER");
     }
-    if (rc == 0)
-        plan_stretch(o, p);
-    return rc;
+    return rc < 0 ? rc : plan_stretch(o, p, e);
 }
 
 int load_plan_make(const struct load_options *o, struct load_plan *out, struct err *e)

@@ -19,6 +19,7 @@ enum load_measure {
     MEASURE_END,
     MEASURE_QUEUE,
     MEASURE_PREFILL,
+    MEASURE_PLANNED,
     MEASURE_DECODE,
     MEASURE_LATE,
     MEASURES
@@ -32,6 +33,7 @@ static const struct {
     [MEASURE_END] = {"end_to_end_s", "whole answer"},
     [MEASURE_QUEUE] = {"queue_s", "  in the queue"},
     [MEASURE_PREFILL] = {"prefill_s", "  prefill"},
+    [MEASURE_PLANNED] = {"planned_s", "  prefill alone, as planned"},
     [MEASURE_DECODE] = {"decode_s", "  decode"},
     [MEASURE_LATE] = {"sent_late_s", "sent late by hpctl"},
 };
@@ -50,6 +52,7 @@ static double measure_of(const struct load_run *run, size_t index, enum load_mea
     case MEASURE_END: return r->end_s - at_s;
     case MEASURE_QUEUE: return r->waited_s;
     case MEASURE_PREFILL: return r->prefill_s;
+    case MEASURE_PLANNED: return r->planned_s > 0 ? r->planned_s : NAN;
     case MEASURE_DECODE: return r->decode_s;
     default: return r->sent_s - at_s;
     }

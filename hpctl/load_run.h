@@ -25,6 +25,7 @@ struct load_result {
     double sent_s, first_s, end_s;
     uint32_t answer_tokens, cached_tokens;
     double waited_s, prefill_s, decode_s; /* what the server says of it */
+    double planned_s; /* and the plan of its prefill, had it run alone; 0: not known */
 };
 
 enum { LOAD_RESUME_S = 60 };

@@ -30,6 +30,7 @@ static void usage_take(struct load_result *to, const json_t *event)
     to->cached_tokens = (uint32_t)json_integer_value(json_object_get(details, "cached_tokens"));
     to->waited_s = json_number_value(json_object_get(t, "waited_s"));
     to->prefill_s = json_number_value(json_object_get(t, "prefill_s"));
+    to->planned_s = json_number_value(json_object_get(t, "planned_s"));
     to->decode_s = json_number_value(json_object_get(t, "decode_s"));
 }
 

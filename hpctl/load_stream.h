@@ -43,7 +43,7 @@ struct load_driver {
 int load_request_send(struct load_driver *d, size_t index, struct err *e);
 /* A stream's transfer is over: its result says how, or it waits to ask again. */
 void load_stream_finish(struct load_stream *s, CURLcode code);
-/* Those that waited long enough ask again. HP_ENOMEM. */
+/* Streams that waited long enough ask again. HP_ENOMEM. */
 int load_streams_ask_again(struct load_driver *d, struct err *e);
 void load_stream_destroy(struct load_stream *s);
 

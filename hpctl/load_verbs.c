@@ -145,8 +145,8 @@ static int load_verb(struct invocation *in, struct err *e)
 }
 
 static const struct command_option load_options[] = {
-    {"arrivals", "A",
-     "poisson (default), uniform, bursty, or a CSV file of seconds[,name][,prompt,answer]", 0},
+    {"arrivals", "poisson|uniform|bursty|FILE",
+     "how they come (default poisson), or a CSV file of seconds[,name][,prompt,answer]", 0},
     {"rate", "R", "requests per second; a file keeps its own pace without it", 0},
     {"seconds", "S", "over which they arrive (default 30; a file: all of it)", 0},
     {"prompt-tokens", "L",
@@ -183,10 +183,12 @@ const struct command load_verbs[] = {
             "stream of its own, and none is sent\n"
             "again. Printed as percentiles over the answers that came whole: seconds to the first "
             "token and to the last, counted from\n"
-            "when a request arrived; per token between them; and in the queue, prefill and decode "
-            "as the coordinator says. Goodput\n"
-            "counts those within both targets. Ctrl-C ends the load and prints what was measured. "
-            "Equal seeds give equal loads.\n"
+            "when a request arrived; per token between them; and in the queue, prefill (beside "
+            "what "
+            "the plan says of it alone) and\n"
+            "decode as the coordinator says. Goodput counts those within both targets. Ctrl-C ends "
+            "the load and prints what was\n"
+            "measured. Equal seeds give equal loads.\n"
             "A model that pools serve (`hpctl pools`) gets infer requests with tensors of its "
             "shapes and its deadline, with --workload\n"
             "all of them do. Goodput then counts what was answered in time; what was predicted of "

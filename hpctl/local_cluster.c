@@ -187,51 +187,57 @@ static int spill_argument(const char *option, uint64_t bytes, char text[32], cha
     return 2;
 }
 
-int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
-                      struct err *e)
-{
+/* An agent's command line, and the texts that it points at. */
+struct agent_command {
     char program[2100], dir[600], log[640], cores[LOCAL_CORES_TEXT], memory[32], token_file[640],
         devices[LOCAL_MAX_DEVICES][LOCAL_CORES_TEXT], spilled[2][32];
-    local_program_beside("hp-agent", program, sizeof program);
-    snprintf(dir, sizeof dir, "%s/agents/%s", c->dir, a->name);
-    snprintf(log, sizeof log, "%s/log", dir);
-    snprintf(token_file, sizeof token_file, "%s/token", dir);
-    snprintf(memory, sizeof memory, "%llu", (unsigned long long)a->memory_bytes);
-    local_cores_text("", a->cores, a->n_cores, cores);
-    int rc = fs_folder_make(dir, 0700, e);
-    if (rc < 0)
-        return rc;
-    data_channel_tell(c, dir);
-    char *arguments[MAX_ARGUMENTS] = {program, "--join",    c->control, "--dir",
-                                      dir,     "--name",    a->name,    "--cores",
-                                      cores,   "--network", "lo",       "--chaos-links"};
-    int n = 12;
-    if (*token) {
-        if ((rc = fs_file_write(token_file, token, strlen(token), 0600, e)) < 0)
-            return rc;
-        arguments[n++] = "--token-file";
-        arguments[n++] = token_file;
+    char *arguments[MAX_ARGUMENTS];
+};
+
+static void agent_files_name(const struct local_cluster *c, const struct local_agent *a,
+                             struct agent_command *m)
+{
+    local_program_beside("hp-agent", m->program, sizeof m->program);
+    snprintf(m->dir, sizeof m->dir, "%s/agents/%s", c->dir, a->name);
+    snprintf(m->log, sizeof m->log, "%s/log", m->dir);
+    snprintf(m->token_file, sizeof m->token_file, "%s/token", m->dir);
+}
+
+static void agent_arguments_make(struct local_cluster *c, struct local_agent *a, bool with_token,
+                                 struct agent_command *m)
+{
+    char *const always[] = {m->program, "--join",    c->control, "--dir",
+                            m->dir,     "--name",    a->name,    "--cores",
+                            m->cores,   "--network", "lo",       "--chaos-links"};
+    int n = sizeof always / sizeof *always;
+    char **next = m->arguments;
+    local_cores_text("", a->cores, a->n_cores, m->cores);
+    snprintf(m->memory, sizeof m->memory, "%llu", (unsigned long long)a->memory_bytes);
+    memcpy(next, always, sizeof always);
+    if (with_token) {
+        next[n++] = "--token-file";
+        next[n++] = m->token_file;
     }
     if (a->memory_bytes) {
-        arguments[n++] = "--memory";
-        arguments[n++] = memory;
+        next[n++] = "--memory";
+        next[n++] = m->memory;
     }
-    n += spill_argument("--kv-spill-memory", c->spill_memory_bytes, spilled[0], arguments + n);
-    n += spill_argument("--kv-spill-disk", c->spill_disk_bytes, spilled[1], arguments + n);
-    int n_said = said_arguments(c, a, devices, arguments + n);
-    n += n_said ? n_said : devices_arguments(c, a, devices, arguments + n);
+    n += spill_argument("--kv-spill-memory", c->spill_memory_bytes, m->spilled[0], next + n);
+    n += spill_argument("--kv-spill-disk", c->spill_disk_bytes, m->spilled[1], next + n);
+    int n_said = said_arguments(c, a, m->devices, next + n);
+    n += n_said ? n_said : devices_arguments(c, a, m->devices, next + n);
     if (c->pace_cluster[0]) {
         char *const paced[] = {"--pace",        c->pace_cluster, "--profile",
                                c->pace_profile, "--as",          a->as};
-        memcpy(arguments + n, paced, sizeof paced);
+        memcpy(next + n, paced, sizeof paced);
         n += (int)(sizeof paced / sizeof *paced);
     }
-    arguments[n] = NULL;
-    rc = local_process_start(arguments, log, (struct local_noting){process_note, c}, &a->pid,
-                             &a->started, e);
-    if (rc < 0)
-        return rc;
-    /* Bad arguments end an agent at once; all else shows in what the coordinator says of it. */
+    next[n] = NULL;
+}
+
+/* Bad arguments end an agent at once; all else shows in what the coordinator says of it. */
+static int agent_await(const struct local_agent *a, const char *log, struct err *e)
+{
     for (int i = 0; i < 5; i++) {
         local_pause_ms(POLL_MS);
         waitpid(a->pid, NULL, WNOHANG);
@@ -239,6 +245,23 @@ int local_start_agent(struct local_cluster *c, struct local_agent *a, const char
             return local_process_died(a->name, log, e);
     }
     return 0;
+}
+
+int local_start_agent(struct local_cluster *c, struct local_agent *a, const char *token,
+                      struct err *e)
+{
+    struct agent_command m;
+    agent_files_name(c, a, &m);
+    int rc = fs_folder_make(m.dir, 0700, e);
+    if (rc < 0)
+        return rc;
+    data_channel_tell(c, m.dir);
+    if (*token && (rc = fs_file_write(m.token_file, token, strlen(token), 0600, e)) < 0)
+        return rc;
+    agent_arguments_make(c, a, *token, &m);
+    rc = local_process_start(m.arguments, m.log, (struct local_noting){process_note, c}, &a->pid,
+                             &a->started, e);
+    return rc < 0 ? rc : agent_await(a, m.log, e);
 }
 
 /* ---- the end ---- */

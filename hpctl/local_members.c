@@ -124,6 +124,13 @@ static bool agent_knows_key(const struct local_cluster *c, const struct local_ag
     return same;
 }
 
+/* A coordinator that runs may be late with its answer; one that does not is not waited for. */
+static uint64_t patience_ms(const struct local_cluster *c)
+{
+    return local_process_is_alive(c->coordinator_pid, c->coordinator_started) ? READY_PATIENCE_MS
+                                                                              : ASK_PATIENCE_MS;
+}
+
 int local_start_again(struct local_cluster *c, struct local_agent *a, struct err *e)
 {
     struct context context;
@@ -132,7 +139,7 @@ int local_start_again(struct local_cluster *c, struct local_agent *a, struct err
     json_t *members = NULL;
     int rc;
     if ((rc = context_load(c->name, &context, &ignored)) < 0 ||
-        (rc = client_open_at(&context, ASK_PATIENCE_MS, &client, &ignored)) < 0) {
+        (rc = client_open_at(&context, patience_ms(c), &client, &ignored)) < 0) {
         if (rc != HP_ENOCLUSTER) {
             *e = ignored;
             return rc;

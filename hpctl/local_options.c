@@ -134,61 +134,96 @@ static int devices_read(const struct invocation *in, struct local_cluster *c, st
     return rc;
 }
 
-int local_read_options(const struct invocation *in, struct local_cluster *c, uint64_t *cores,
+/* Options that say nothing of a cluster by themselves. */
+struct local_given {
+    uint64_t agents, memory_bytes, http_port, grpc_port;
+    const char *pace, *profile;
+};
+
+static int given_read(const struct invocation *in, struct local_cluster *c, uint64_t *cores,
+                      struct local_given *g, struct err *e)
+{
+    const char *dir = invocation_option(in, "dir");
+    int rc = context_check_name(invocation_option_or(in, "name", "local"), e);
+    g->pace = invocation_option(in, "pace");
+    g->profile = invocation_option(in, "profile");
+    rc = rc < 0 ? rc : invocation_u64(in, "agents", 3, &g->agents, e);
+    rc = rc < 0 ? rc : invocation_u64(in, "cores", 0, cores, e);
+    rc = rc < 0 ? rc : invocation_bytes(in, "memory", 0, &g->memory_bytes, e);
+    rc = rc < 0 ? rc : invocation_bytes(in, "kv-spill-memory", 0, &c->spill_memory_bytes, e);
+    rc = rc < 0 ? rc : invocation_bytes(in, "kv-spill-disk", 0, &c->spill_disk_bytes, e);
+    rc = rc < 0 ? rc : invocation_u64(in, "devices", 1, &c->devices, e);
+    rc = rc < 0 ? rc : invocation_range(in, "http-port", 0, 0, 65535, &g->http_port, e);
+    rc = rc < 0 ? rc : invocation_range(in, "grpc-port", 0, 0, 65535, &g->grpc_port, e);
+    if (rc < 0)
+        return rc;
+    return dir ? path_absolute(dir, c->dir, sizeof c->dir, e)
+               : local_default_dir(c->name, c->dir, sizeof c->dir, e);
+}
+
+static int given_check(const struct local_cluster *c, uint64_t cores, const struct local_given *g,
                        struct err *e)
 {
-    const char *dir = invocation_option(in, "dir"), *pace = invocation_option(in, "pace"),
-               *profile = invocation_option(in, "profile");
-    uint64_t agents, memory, port, grpc_port;
-    int rc;
-    snprintf(c->name, sizeof c->name, "%s", invocation_option_or(in, "name", "local"));
-    if ((rc = context_check_name(invocation_option_or(in, "name", "local"), e)) < 0 ||
-        (rc = invocation_u64(in, "agents", 3, &agents, e)) < 0 ||
-        (rc = invocation_u64(in, "cores", 0, cores, e)) < 0 ||
-        (rc = invocation_bytes(in, "memory", 0, &memory, e)) < 0 ||
-        (rc = invocation_bytes(in, "kv-spill-memory", 0, &c->spill_memory_bytes, e)) < 0 ||
-        (rc = invocation_bytes(in, "kv-spill-disk", 0, &c->spill_disk_bytes, e)) < 0 ||
-        (rc = invocation_u64(in, "devices", 1, &c->devices, e)) < 0 ||
-        (rc = invocation_range(in, "http-port", 0, 0, 65535, &port, e)) < 0 ||
-        (rc = invocation_range(in, "grpc-port", 0, 0, 65535, &grpc_port, e)) < 0 ||
-        (rc = dir ? path_absolute(dir, c->dir, sizeof c->dir, e)
-                  : local_default_dir(c->name, c->dir, sizeof c->dir, e)) < 0)
-        return rc;
-    if (agents < 1 || agents > LOCAL_MAX_AGENTS)
+    if (g->agents < 1 || g->agents > LOCAL_MAX_AGENTS)
         return err_set(e, HP_EUSAGE, "--agents %llu: a local cluster has 1 to %d",
-                       (unsigned long long)agents, LOCAL_MAX_AGENTS);
-    if (*cores > LOCAL_MAX_CORES)
-        return err_set(e, HP_EUSAGE, "--cores %llu is more than %d", (unsigned long long)*cores,
+                       (unsigned long long)g->agents, LOCAL_MAX_AGENTS);
+    if (cores > LOCAL_MAX_CORES)
+        return err_set(e, HP_EUSAGE, "--cores %llu is more than %d", (unsigned long long)cores,
                        LOCAL_MAX_CORES);
-    if (c->devices < 1 || c->devices > LOCAL_MAX_DEVICES || (pace && c->devices > 1))
+    if (c->devices < 1 || c->devices > LOCAL_MAX_DEVICES || (g->pace && c->devices > 1))
         return err_set(e, HP_EUSAGE, "--devices is 1 to %d, and 1 with --pace", LOCAL_MAX_DEVICES);
-    if (!pace != !profile)
+    if (!g->pace != !g->profile)
         return err_set(e, HP_EUSAGE,
                        "--pace and --profile go together: a cluster file and what the model costs "
                        "on its devices");
+    return 0;
+}
+
+static int channels_read(const struct invocation *in, struct local_cluster *c,
+                         const struct local_given *g, struct err *e)
+{
     struct data_policy data;
-    if ((rc = data_policy_set(&data, invocation_option(in, "data"), "", e)) < 0)
+    int rc = data_policy_set(&data, invocation_option(in, "data"), "", e);
+    if (rc < 0)
         return rc;
     snprintf(c->data, sizeof c->data, "%s", data.mode);
-    snprintf(c->http, sizeof c->http, "127.0.0.1:%llu", (unsigned long long)port);
+    snprintf(c->http, sizeof c->http, "127.0.0.1:%llu", (unsigned long long)g->http_port);
     if (invocation_option(in, "grpc-port"))
-        snprintf(c->grpc, sizeof c->grpc, "127.0.0.1:%llu", (unsigned long long)grpc_port);
+        snprintf(c->grpc, sizeof c->grpc, "127.0.0.1:%llu", (unsigned long long)g->grpc_port);
     snprintf(c->control, sizeof c->control, "127.0.0.1:0");
-    if (pace) {
-        if ((rc = path_absolute(pace, c->pace_cluster, sizeof c->pace_cluster, e)) < 0 ||
-            (rc = path_absolute(profile, c->pace_profile, sizeof c->pace_profile, e)) < 0 ||
-            (rc = agents_of_pace(c, e)) < 0)
-            return rc;
-    } else {
-        for (; c->n_agents < (int)agents; c->n_agents++)
-            snprintf(c->agents[c->n_agents].name, sizeof c->agents[0].name, "a%d", c->n_agents);
-    }
+    return 0;
+}
+
+/* One for each device of the cluster that they stand for, or as many as were asked for. */
+static int agents_name(struct local_cluster *c, const struct local_given *g, struct err *e)
+{
+    for (; !g->pace && c->n_agents < (int)g->agents; c->n_agents++)
+        snprintf(c->agents[c->n_agents].name, sizeof c->agents[0].name, "a%d", c->n_agents);
+    if (!g->pace)
+        return 0;
+    int rc = path_absolute(g->pace, c->pace_cluster, sizeof c->pace_cluster, e);
+    rc = rc < 0 ? rc : path_absolute(g->profile, c->pace_profile, sizeof c->pace_profile, e);
+    return rc < 0 ? rc : agents_of_pace(c, e);
+}
+
+int local_read_options(const struct invocation *in, struct local_cluster *c, uint64_t *cores,
+                       struct err *e)
+{
+    struct local_given g;
+    snprintf(c->name, sizeof c->name, "%s", invocation_option_or(in, "name", "local"));
+    int rc = given_read(in, c, cores, &g, e);
+    rc = rc < 0 ? rc : given_check(c, *cores, &g, e);
+    rc = rc < 0 ? rc : channels_read(in, c, &g, e);
+    rc = rc < 0 ? rc : agents_name(c, &g, e);
+    if (rc < 0)
+        return rc;
     /* Agents of one box must not each believe that they have all of it. A paced one has its
      * device's. */
-    if (memory == 0 && !pace)
-        memory = host_memory_default() / (uint64_t)c->n_agents;
+    uint64_t memory_bytes = g.memory_bytes;
+    if (memory_bytes == 0 && !g.pace)
+        memory_bytes = host_memory_default() / (uint64_t)c->n_agents;
     for (int i = 0; i < c->n_agents; i++)
-        c->agents[i].memory_bytes = memory;
+        c->agents[i].memory_bytes = memory_bytes;
     return devices_read(in, c, e);
 }
 

@@ -17,6 +17,7 @@
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 #include "hpctl/watched.h"
 
 enum { STOP_PATIENCE_MS = 10000 }; /* a coordinator drains for 5 s before it ends */
@@ -262,9 +263,11 @@ static int state_forget(const struct local_cluster *c, struct err *e)
     return 0;
 }
 
-static int take_down(const char *name, bool purge, struct err *e)
+/* Streams may go on for as long as its coordinator drains. */
+static int take_down(const struct invocation *in, const char *name, bool purge, struct err *e)
 {
     static struct local_cluster c;
+    struct waiting *w = waiting_begin(shown_of("%s ends", name).s, 0, in->json);
     int lock, rc = local_lock_take(&lock, e);
     rc = rc < 0 ? rc : local_load(name, &c, e);
     if (rc == 0) {
@@ -273,6 +276,7 @@ static int take_down(const char *name, bool purge, struct err *e)
         rc = rc < 0 ? rc : context_remove(c.name, e);
     }
     local_lock_drop(&lock);
+    waiting_end(&w);
     return rc;
 }
 
@@ -294,7 +298,7 @@ static int run_down(struct invocation *in, struct err *e)
         static struct local_cluster c;
         if (local_load(json_string_value(name), &c, &ignored) < 0)
             continue; /* a context of another kind */
-        if ((rc = take_down(json_string_value(name), invocation_flag(in, "purge"), e)) < 0)
+        if ((rc = take_down(in, json_string_value(name), invocation_flag(in, "purge"), e)) < 0)
             break;
         json_array_append(done, name);
     }
@@ -333,7 +337,7 @@ static const struct command_option up_options[] = {
     {"http-port", "P", "port of the OpenAI API (default 0: any free one)", 0},
     {"grpc-port", "P",
      "port of KServe's v2 protocol over gRPC (0: any free one; default: it is not spoken)", 0},
-    {"dir", "D", "where its state lies (default: the user's state folder)", 0},
+    {"dir", "DIR", "where its state lies (default: the user's state folder)", 0},
     {"name", "N", "name of the cluster and its context (default: local)", 0},
     {0},
 };

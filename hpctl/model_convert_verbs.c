@@ -114,7 +114,7 @@ static int run_convert(struct invocation *in, struct err *e)
     if (rc < 0)
         return rc;
     o.threads = (int)threads;
-    progress_init(&bar, in->json || in->output || invocation_flag(in, "quiet"));
+    progress_init(&bar, in->json || invocation_flag(in, "quiet"));
     signals_catch();
     uint64_t from = env_now_ns(&env_real);
     rc = model_convert(m, in->arguments[1], &o, &result, e);

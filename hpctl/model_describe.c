@@ -290,8 +290,9 @@ int model_describe_run(struct invocation *in, struct err *e)
     if (onnx_describe_takes(in->arguments[0]))
         return onnx_describe_run(in, e);
     struct model *m;
-    int rc = model_open_sizes(in->arguments[0], &m, e);
-    if (rc < 0)
+    uint64_t groups;
+    int rc = invocation_range(in, "expert-groups", 1, 1, MODEL_EXPERTS_MAX, &groups, e);
+    if (rc < 0 || (rc = model_open_sizes(in->arguments[0], (int)groups, &m, e)) < 0)
         return rc;
     if (in->json || in->output)
         rc = invocation_print_json(in, describe_json(m), e);

@@ -7,6 +7,7 @@
 #include "common/bytes.h"
 #include "common/npy.h"
 #include "hpctl/client.h"
+#include "hpctl/waiting.h"
 
 enum { LIVE_PATIENCE_MS = 600000 };
 
@@ -52,7 +53,9 @@ static int ask_live(const struct invocation *in, const char *verb, json_t **resu
         return rc;
     }
     struct client_ask ask = {.verb = verb, .arguments = arguments, .patience_ms = LIVE_PATIENCE_MS};
+    struct waiting *w = waiting_begin("computing", 0, in->json);
     rc = client_ask(client, &ask, result, blob, e);
+    waiting_end(&w);
     client_close(&client);
     return rc;
 }

@@ -10,6 +10,7 @@
 #include "common/npy.h"
 #include "hpctl/model_live.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 #include "model/model.h"
 
 /* A model, and ids to run through it. */
@@ -176,10 +177,12 @@ static int logits_verb(struct invocation *in, struct err *e)
         return source < 0 ? source : model_live_logits(in, e);
     if (!in->output && !in->json)
         return err_set(e, HP_EUSAGE, "hpctl model logits needs -o FILE.npy (or -o json)");
+    struct waiting *w = waiting_begin("computing", 0, in->json);
     int rc = run_open(in, 0, &r, e);
-    if (rc == 0 && in->output) {
+    if (rc == 0 && in->output)
         rc = logits_to_file(&r, in->output, e);
-    } else if (rc == 0) {
+    waiting_end(&w);
+    if (rc == 0 && !in->output) {
         struct json_rows rows = {json_array(), r.vocabulary};
         rc = each_slice(&r, rows_to_json, &rows, e);
         json_t *result = json_object();
@@ -229,12 +232,14 @@ static int greedy_verb(struct invocation *in, struct err *e)
     rc = invocation_required(in, "tokens", &unused, e);
     if (rc < 0 || (rc = invocation_range(in, "tokens", 1, 1, 1 << 24, &tokens, e)) < 0)
         return rc;
+    struct waiting *w = waiting_begin("computing", 0, in->json);
     rc = run_open(in, tokens, &r, e);
     uint32_t *ids = calloc(tokens, sizeof *ids);
     if (rc == 0 && !ids)
         rc = err_no_memory(e, "%llu tokens", (unsigned long long)tokens);
     if (rc == 0)
         rc = local_chain_greedy(r.chain, run_ids(&r), r.n_ids, ids, (uint32_t)tokens, e);
+    waiting_end(&w);
     if (rc == 0)
         rc = print_tokens(in, &r, ids, (uint32_t)tokens, e);
     free(ids);
@@ -252,7 +257,8 @@ static int greedy_verb(struct invocation *in, struct err *e)
         {"kv", "f16|q8_0|f32", "as what keys and values are kept (auto: by --compute)", 0},        \
         {"threads", "N", "threads to compute with (as many as cores)", 0},                         \
         {"kernels", "NAME",                                                                        \
-         "avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in plain loops (the CPU's " \
+         "amx, avx512_bf16, avx512, avx_vnni, avx2, or plain: the reference in plain loops (the "  \
+         "CPU's "                                                                                  \
          "best)",                                                                                  \
          0},                                                                                       \
     {                                                                                              \

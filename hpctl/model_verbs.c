@@ -193,9 +193,14 @@ static int run_render(struct invocation *in, struct err *e)
         "jsonl", NULL, "one JSON value a line from standard input, one object a line out", 0       \
     }
 
+static const struct command_option describe_options[] = {
+    {"expert-groups", "N",
+     "number layers as `deploy --expert-groups N` does: each block's experts in N groups (1)", 0},
+    {0},
+};
 static const struct command_option tokenize_options[] = {
     {"text", "T", "the text", 0},
-    {"file", "F|-", "a file with the text, - for standard input", 0},
+    {"file", "FILE|-", "a file with the text, - for standard input", 0},
     {"no-special", NULL, "add no tokens of the tokenizer's own, such as a first BOS", 0},
     JSONL_OPTION,
     {0},
@@ -206,7 +211,7 @@ static const struct command_option detokenize_options[] = {
     {0},
 };
 static const struct command_option render_options[] = {
-    {"messages", "F|-",
+    {"messages", "FILE|-",
      "a JSON file with a list of messages, or an object with messages; - for standard input", 0},
     {"add-generation-prompt", NULL, "end with the opening of the assistant's turn", 0},
     JSONL_OPTION,
@@ -221,8 +226,9 @@ const struct command model_verbs[] = {
      "Of ONNX files it says inputs and outputs, sizes that are free by their names, and operators, "
      "with those that `model run` lacks.",
      "  hpctl model describe demo-q8_0.gguf\n  hpctl model describe ./Llama-3.2-1B -o json\n"
-     "  hpctl model describe resnet50.onnx",
-     NULL, model_describe_run, false},
+     "  hpctl model describe resnet50.onnx\n"
+     "  hpctl model describe model.gguf --expert-groups 4",
+     describe_options, model_describe_run, false},
     {"model tokenize", "MODEL", 1, 1, "text to token ids",
      "Special tokens spelled out in the text are recognised either way. With --jsonl a line is a "
      "JSON string, and the output\n"

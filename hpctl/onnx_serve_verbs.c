@@ -82,10 +82,10 @@ static const char *stranger_why(const struct http_request *r)
 static uint64_t on_begin(void *ctx, struct http_exchange *x, const struct http_request *r)
 {
     struct onnx_serve *s = ctx;
-    const char *why = stranger_why(r);
-    if (!why)
+    const char *why = stranger_why(r), *encoded = http_encoding_why(r);
+    if (!why && !encoded)
         return kserve_begin(&s->backend, x, r, NULL);
-    kserve_error(x, 403, why);
+    kserve_error(x, why ? 403 : 415, why ? why : encoded);
     return 0;
 }
 

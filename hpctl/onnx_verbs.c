@@ -9,6 +9,7 @@
 #include "common/host_limits.h"
 #include "hpctl/shown.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 #include "model/files/npz.h"
 #include "model/text_network.h"
 
@@ -214,6 +215,7 @@ static int run_verb(struct invocation *in, struct err *e)
                      (unsigned long long)stages);
     if (rc == 0 && !in->output && !in->json)
         rc = err_set(e, HP_EUSAGE, "hpctl model run needs -o OUT.npz (or -o json)");
+    struct waiting *w = waiting_begin("computing", 0, in->json);
     rc = rc < 0 ? rc : onnx_run_open(in, &r, e);
     if (rc == 0 && compute == COMPUTE_REFERENCE && invocation_option(in, "device"))
         rc = err_set(e, HP_EUSAGE, "--compute f32-reference is the CPU's: leave --device out");
@@ -227,6 +229,7 @@ static int run_verb(struct invocation *in, struct err *e)
             err_at(e, "%s", in->arguments[0]);
     }
     rc = rc < 0 ? rc : outputs_name(&r, e);
+    waiting_end(&w);
     if (rc == 0 && in->output) {
         rc = npz_write(in->output, &r.made, e);
         if (rc == 0)
@@ -261,7 +264,7 @@ const struct command onnx_verbs[] = {
          "(-o OUT.npz), named by tensor. --compute f32-reference runs the plain loops that "
          "say what operators mean. With --device a GPU computes, and the host what only "
          "the reference has.\n"
-         "Opsets 7 to 23, 122 operators, weights in the file or beside it. Models with "
+         "Opsets 7 to 23, 134 operators, weights in the file or beside it. Models with "
          "dynamic sizes take whatever arrays fit. A language model (GGUF file or Hugging Face "
          "folder) is run as the network that pools serve: input_ids and attention_mask to "
          "embedding, or to logprobs where it does not pool.",

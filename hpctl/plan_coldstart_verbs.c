@@ -111,7 +111,7 @@ static void progress_tell(void *ctx, double progress, double best_s)
 {
     struct telling *t = ctx;
     char what[64];
-    snprintf(what, sizeof what, "%s %.4f ms", t->milp ? "planned up to" : "best so far",
+    snprintf(what, sizeof what, "planning: %s %.4f ms", t->milp ? "planned up to" : "best so far",
              best_s * 1e3);
     progress_show(&t->bar, what, progress * 100, 100);
 }
@@ -186,7 +186,8 @@ static int plan_coldstart_run(struct invocation *in, struct err *e)
         o.program_ctx = (void *)(uintptr_t)invocation_option(in, "lp-dir");
     }
     telling.milp = o.method == COLDSTART_MILP;
-    progress_init(&telling.bar, in->json || !isatty(2));
+    progress_init(&telling.bar, in->json);
+    progress_once(&telling.bar, "planning");
     rc = coldstart_plan_make(&g, &o, &result, e);
     progress_end(&telling.bar);
     if (rc == 0)

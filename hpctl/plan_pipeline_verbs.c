@@ -5,11 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/experts.h"
+#include "hpctl/plan_experts.h"
 #include "hpctl/plan_report.h"
 #include "hpctl/plan_wire.h"
 #include "hpctl/shown.h"
 #include "hpctl/timeline_files.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 #include "planners/pipeline/apart.h"
 #include "planners/pipeline/picture.h"
 #include "planners/pipeline/pipeline.h"
@@ -20,7 +23,9 @@ static const struct command_option pipeline_options[] = {
     {"tokens", "N", "tokens of each prompt", 0},
     {"batch", "B", "prompts that go together (default: the profile's)", 0},
     {"unit", "U",
-     "slices are multiples of U tokens (default 16, or the useful slice of the profile)", 0},
+     "slices are multiples of U tokens (default 16, or the useful slice of the profile, in whole "
+     "steps of it)",
+     0},
     {"method", "M", "exact (default), hpipe, even, gpipe, terapipe or tp", 0},
     {"objective", "O", "latency (default), throughput or energy", 0},
     {"partition", "even|balanced", "gpipe: how layers are shared out (default even)", 0},
@@ -37,6 +42,11 @@ static const struct command_option pipeline_options[] = {
     {"tpot", "TIME", "with --prefill: time per token that is to be kept", 0},
     {"wire", "f32|f16|bf16|q8",
      "as what rows cross between stages (default f32); the plan says it, and deploy --plan does so",
+     0},
+    {"expert-groups", "N",
+     "layers are those of the mixture with each block's experts in N groups (default: in one, or "
+     "in "
+     "as many as let a plan fit); the plan says it, and deploy --plan does so",
      0},
     {"effort", "X", "exact: X times the usual search (default 1)", 0},
     {"seed", "N", "of the search's random steps (default 0)", 0},
@@ -262,6 +272,8 @@ static int print_answer(const struct pipeline_request *rq, const struct pipeline
                pipeline_objective_names[rq->objective],
                a->bound > 0 ? (value - a->bound) / a->bound * 100 : 0);
     print_slices(&a->plan);
+    if (a->plan.expert_groups > 1)
+        printf("each block's experts are %u layers of their own\n", a->plan.expert_groups);
     const json_t *apart = json_object_get(a->document, "apart");
     if (apart)
         printf("prefill auto: %s\n", json_string_value(json_object_get(apart, "why")));
@@ -315,6 +327,40 @@ static int give_answer(const struct invocation *in, const struct pipeline_reques
     return print_answer(rq, a, e);
 }
 
+/* Over whole blocks or their parts, as the option says, or as fits. */
+static int plan_make(const struct invocation *in, const struct pipeline_request *rq,
+                     struct profile *profile, struct arena *arena, struct pipeline_answer *answer,
+                     struct err *e)
+{
+    uint64_t asked;
+    unsigned groups;
+    int rc = invocation_range(in, "expert-groups", 0, 1, EXPERT_GROUPS_MAX, &asked, e);
+    rc = rc < 0 ? rc : plan_experts_divide(profile, (unsigned)asked, e);
+    if (rc == 0 && asked)
+        rc = pipeline_plan_make(rq, arena, answer, e);
+    else if (rc == 0)
+        rc = plan_experts_make(rq, profile, arena, answer, &groups, e);
+    groups = asked ? (unsigned)asked : groups;
+    if (rc == 0 && groups > 1 &&
+        json_object_set_new(answer->document, "expert_groups", json_integer(groups)) < 0)
+        rc = err_no_memory(e, "a plan");
+    if (rc == 0 && groups > 1)
+        answer->plan.expert_groups = groups;
+    return rc;
+}
+
+/* The plan, and who should read prompts for whom. */
+static int plans_make(const struct invocation *in, struct pipeline_request *rq,
+                      struct profile *profile, struct arena *arena, struct pipeline_answer *answer,
+                      struct err *e)
+{
+    struct waiting *w = waiting_begin("planning", 0, in->json);
+    int rc = plan_make(in, rq, profile, arena, answer, e);
+    rc = rc < 0 ? rc : apart_add(in, rq, arena, answer, e);
+    waiting_end(&w);
+    return rc;
+}
+
 static int plan_pipeline_run(struct invocation *in, struct err *e)
 {
     struct cluster cluster = {0};
@@ -331,8 +377,7 @@ static int plan_pipeline_run(struct invocation *in, struct err *e)
         (rc = profile_load(profile_file, &profile, e)) == 0 &&
         (rc = plan_wire_apply(invocation_option(in, "wire"), &profile, e)) == 0 &&
         (!devices || (rc = read_devices(devices, &cluster, &arena, &rq, e)) == 0) &&
-        (rc = pipeline_plan_make(&rq, &arena, &answer, e)) == 0 &&
-        (rc = apart_add(in, &rq, &arena, &answer, e)) == 0)
+        (rc = plans_make(in, &rq, &profile, &arena, &answer, e)) == 0)
         rc = give_answer(in, &rq, &answer, e);
     json_decref(answer.document);
     arena_free(&arena);

@@ -3,13 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/fs.h"
 #include "common/plan.h"
 #include "hpctl/plan_report.h"
 #include "hpctl/pools_output.h"
+#include "hpctl/progress.h"
+#include "hpctl/shown.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 #include "planners/pools/margin.h"
 #include "planners/pools/pools.h"
 
@@ -29,6 +31,8 @@ static const struct command_option plan_pools_options[] = {
     {"html", "FILE", "a report for a browser: plan, picture, what else was weighed", 0},
     {0},
 };
+
+enum { MILP_USUAL_S = 60 }; /* pools.h */
 
 /* The .lp file of --method milp: written as the solver's text comes. */
 struct lp_file {
@@ -87,10 +91,35 @@ static int read_request(const struct invocation *in, struct pools_request *rq, b
 
 static void show_progress(void *ctx, const char *text, double part)
 {
-    (void)ctx;
-    fprintf(stderr, "\r  %3.0f %%  %-70.70s", part * 100, text);
-    if (part >= 1)
-        fprintf(stderr, "\r%80s\r", "");
+    progress_show(ctx, shown_of("planning: %s", text).s, part * 100, 100);
+}
+
+/* At several margins: each step of it is told. */
+static int plan_automatic(const struct invocation *in, struct pools_request *rq,
+                          struct pools_answer *answer, struct err *e)
+{
+    struct progress_bar bar;
+    struct pools_margin_options options = {.seed = rq->seed,
+                                           .seconds = rq->time_limit_s,
+                                           .progress = show_progress,
+                                           .progress_ctx = &bar};
+    progress_init(&bar, in->json);
+    progress_once(&bar, "planning");
+    int rc = pools_plan_auto(rq, &options, answer, e);
+    progress_end(&bar);
+    return rc;
+}
+
+/* lp_solve tells nothing meanwhile, but ends by its time. */
+static int plan_once(const struct invocation *in, struct pools_request *rq,
+                     struct pools_answer *answer, struct err *e)
+{
+    double limit_s = rq->time_limit_s > 0 ? rq->time_limit_s : MILP_USUAL_S;
+    struct waiting *w =
+        waiting_begin("planning", rq->method == POOLS_METHOD_MILP ? limit_s : 0, in->json);
+    int rc = pools_plan(rq, answer, e);
+    waiting_end(&w);
+    return rc;
 }
 
 static int make_plan(const struct invocation *in, struct pools_request *rq, bool automatic,
@@ -104,14 +133,7 @@ static int make_plan(const struct invocation *in, struct pools_request *rq, bool
         rq->lp_put = lp_file_put;
         rq->lp_ctx = &lp;
     }
-    if (automatic) {
-        struct pools_margin_options options = {.seed = rq->seed, .seconds = rq->time_limit_s};
-        if (isatty(2) && !in->json)
-            options.progress = show_progress;
-        rc = pools_plan_auto(rq, &options, answer, e);
-    } else {
-        rc = pools_plan(rq, answer, e);
-    }
+    rc = automatic ? plan_automatic(in, rq, answer, e) : plan_once(in, rq, answer, e);
     if (lp.file && fclose(lp.file) != 0 && rc == 0)
         rc = err_set(e, HP_EIO, "%s: could not be written whole: is the disk full?", lp.name);
     if (lp.file && !in->json)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/plan.h"
+#include "hpctl/plan_experts.h"
 #include "hpctl/plan_wire.h"
 #include "hpctl/verbs.h"
 #include "planners/coldstart/coldstart.h"
@@ -103,6 +104,18 @@ static int check_wire(const struct json_at *at, struct profile *p, struct err *e
     return rc < 0 ? rc : plan_wire_apply(word, p, e);
 }
 
+/* One over the parts of a mixture's blocks is judged over these. */
+static int check_experts(const struct json_at *at, struct profile *p, struct err *e)
+{
+    struct json_at groups;
+    uint64_t n = 0;
+    int rc = json_find(at, "expert_groups", &groups) ? json_as_u64(&groups, &n, e) : 0;
+    if (rc == 0 && n > PROFILE_EXPERTS_MAX)
+        return json_fail(&groups, e, "%llu is no number of groups: 1 to %d", (unsigned long long)n,
+                         PROFILE_EXPERTS_MAX);
+    return rc < 0 ? rc : plan_experts_divide(p, (unsigned)n, e);
+}
+
 static int check_pipeline(const struct invocation *in, const struct json_at *at, json_t **report,
                           struct err *e)
 {
@@ -125,6 +138,7 @@ static int check_pipeline(const struct invocation *in, const struct json_at *at,
         return rc;
     if ((rc = profile_load(profile_file, &p, e)) == 0) {
         rc = check_wire(at, &p, e);
+        rc = rc < 0 ? rc : check_experts(at, &p, e);
         rc = rc < 0 ? rc : pipeline_plan_check(&rq, at, report, e);
         if (rc == 0 && !json_is_true(json_object_get(*report, "valid")))
             rc = violations_as_error(*report, e);

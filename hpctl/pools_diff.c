@@ -99,3 +99,24 @@ void pools_diff_print(const json_t *serves, const json_t *next)
     models_compare(next, serves, false);
     models_compare(serves, next, true);
 }
+
+void pools_diff_why_print(const json_t *reasons, const json_t *next)
+{
+    const json_t *row;
+    size_t i;
+    if (json_array_size(reasons))
+        printf("\nwhy:\n");
+    json_array_foreach(reasons, i, row)
+    {
+        printf("  %s\n", json_string_value(row));
+    }
+    if (json_array_size(json_object_get(next, "why")))
+        printf("\nweighed, by the least throughput / weight of a model:\n");
+    json_array_foreach(json_object_get(next, "why"), i, row)
+    {
+        const json_t *served = json_object_get(row, "predicted");
+        printf("  %-36s %10s  %s\n", string_member(row, "candidate"),
+               json_is_number(served) ? shown_of("%.1f/s", json_number_value(served)).s : "-",
+               string_member(row, "reason"));
+    }
+}

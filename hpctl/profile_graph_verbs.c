@@ -54,7 +54,7 @@ static int read_options(const struct invocation *in, struct device_config *devic
 
 static void show_progress(void *ctx, double done, double total)
 {
-    progress_show(ctx, "layers", done, total);
+    progress_show(ctx, "measuring layers", done, total);
 }
 
 /* What the graph says in all, for a person. */
@@ -92,7 +92,8 @@ static int profile_graph_run(struct invocation *in, struct err *e)
     int rc = read_options(in, &device, &c, e);
     if (rc < 0 || (rc = device_open(&device, &c.device, e)) < 0)
         return rc;
-    progress_init(&bar, in->json || !isatty(2));
+    progress_init(&bar, in->json);
+    progress_once(&bar, "measuring layers");
     c.progress = show_progress;
     c.progress_ctx = &bar;
     rc = graph_profiler_measure(&c, &graph, e);

@@ -7,12 +7,14 @@
 #include "hpctl/shown.h"
 #include "hpctl/table.h"
 #include "hpctl/verbs.h"
+#include "hpctl/waiting.h"
 
 enum { REBALANCE_PATIENCE_MS = 660000 }; /* the coordinator gives a successor 600 s */
 
-struct rebalancing {
+struct rebalance_run {
     const struct invocation *in;
     double margin; /* below 0: the coordinator's */
+    struct waiting *waiting;
 };
 
 /* ---- what a person sees ---- */
@@ -91,13 +93,15 @@ static int print_report(const json_t *report, struct err *e)
 
 static int on_part(void *ctx, const json_t *part, struct err *e)
 {
-    const struct rebalancing *r = ctx;
+    struct rebalance_run *r = ctx;
+    waiting_end(&r->waiting);
     int rc = r->in->json ? 0 : print_report(part, e);
     fflush(stdout);
+    r->waiting = waiting_begin("moving", 0, r->in->json);
     return rc;
 }
 
-static int rebalance_ask(struct client *c, struct rebalancing *r, const char *name, json_t **out,
+static int rebalance_ask(struct client *c, struct rebalance_run *r, const char *name, json_t **out,
                          struct err *e)
 {
     json_t *question =
@@ -114,11 +118,14 @@ static int rebalance_ask(struct client *c, struct rebalancing *r, const char *na
                              .patience_ms = REBALANCE_PATIENCE_MS,
                              .progress = on_part,
                              .ctx = r};
-    return client_ask(c, &ask, out, NULL, e);
+    r->waiting = waiting_begin("planning", 0, r->in->json);
+    rc = client_ask(c, &ask, out, NULL, e);
+    waiting_end(&r->waiting);
+    return rc;
 }
 
 /* One of many: what cannot move is a row among the others. */
-static int rebalance_one_of_all(struct client *c, struct rebalancing *r, const char *name,
+static int rebalance_one_of_all(struct client *c, struct rebalance_run *r, const char *name,
                                 json_t *reports, struct err *e)
 {
     json_t *report = NULL;
@@ -135,7 +142,7 @@ static int rebalance_one_of_all(struct client *c, struct rebalancing *r, const c
     return json_array_append_new(reports, report) == 0 ? rc : err_no_memory(e, "a report");
 }
 
-static int rebalance_all(struct client *c, struct rebalancing *r, json_t **out, struct err *e)
+static int rebalance_all(struct client *c, struct rebalance_run *r, json_t **out, struct err *e)
 {
     json_t *all = NULL, *d, *reports = json_array();
     size_t i;
@@ -158,7 +165,7 @@ static int rebalance_all(struct client *c, struct rebalancing *r, json_t **out, 
 
 static int run_rebalance(struct invocation *in, struct err *e)
 {
-    struct rebalancing r = {.in = in};
+    struct rebalance_run r = {.in = in};
     struct client *c = NULL;
     json_t *out = NULL;
     int rc = invocation_number(in, "margin", -1, &r.margin, e);

@@ -12,8 +12,9 @@
 
 enum { NAMES_PATIENCE_MS = 700 };
 
-/* Names that a list of the coordinator has; none where it does not answer at once. */
-static void names_ask(const char *verb, struct buffer *out)
+/* Names that a list of the coordinator has, as an answer or as a member of one; none where it does
+ * not answer at once. */
+static void names_ask(const char *verb, const char *member, struct buffer *out)
 {
     struct context where;
     struct client *client;
@@ -25,19 +26,27 @@ static void names_ask(const char *verb, struct buffer *out)
         return;
     client_get(client, verb, NULL, &list, &ignored);
     client_close(&client);
-    json_array_foreach(list, i, one) buffer_printf(out, "%s\n", string_member(one, "name"));
+    json_array_foreach(member ? json_object_get(list, member) : list, i, one)
+    {
+        buffer_printf(out, "%s\n", string_member(one, "name"));
+    }
     json_decref(list);
 }
 
 static void names_offer(enum complete_names what, struct buffer *out)
 {
-    static const char *const verbs[] = {[COMPLETE_DEPLOYMENTS] = "deployment.ls",
-                                        [COMPLETE_AGENTS] = "node.ls",
-                                        [COMPLETE_KEYS] = "key.ls"};
+    static const struct {
+        const char *verb, *member;
+    } lists[] = {[COMPLETE_DEPLOYMENTS] = {"deployment.ls", NULL},
+                 [COMPLETE_AGENTS] = {"node.ls", NULL},
+                 [COMPLETE_KEYS] = {"key.ls", NULL},
+                 [COMPLETE_POOL_MODELS] = {"pools", "models"},
+                 [COMPLETE_WEIGHTS] = {"weights.ls", NULL},
+                 [COMPLETE_PROFILES] = {"profile.ls", NULL}};
     json_t *contexts, *name;
     size_t i;
     if (what != COMPLETE_CONTEXTS) {
-        names_ask(verbs[what], out);
+        names_ask(lists[what].verb, lists[what].member, out);
         return;
     }
     contexts = context_list();

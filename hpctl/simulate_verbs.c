@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/env.h"
 #include "common/plan_pools.h"
 #include "hpctl/arrival_trace.h"
+#include "hpctl/progress.h"
+#include "hpctl/shown.h"
 #include "hpctl/simulate_output.h"
 #include "hpctl/verbs.h"
 #include "planners/dispatch/simulate.h"
@@ -16,7 +17,8 @@
 static const struct command_option simulate_verb_options[] = {
     {"cluster", "C.json", "the devices (hp-cluster/1)", 0},
     {"workload", "W.json", "models and deadlines (hp-workload/1)", 0},
-    {"arrivals", "A", "poisson (default), uniform, bursty, or a CSV file of seconds,model", 0},
+    {"arrivals", "poisson|uniform|bursty|FILE",
+     "how they come (default poisson), or a CSV file of seconds,model", 0},
     {"scheduler", "S", "reserving (default) or reactive", 0},
     {"load", "X",
      "part of every model's planned throughput that arrives (default 0.95; a trace keeps its own "
@@ -55,6 +57,7 @@ struct simulate_job {
     bool by_weights, load_given, seconds_given;
     double load, step, max_load, target, seconds;
     uint64_t seed;
+    struct progress_bar bar;
 };
 
 /* ---- reading the command line ---- */
@@ -159,28 +162,27 @@ static void rates_at(const struct simulate_job *j, double load, int only, double
     }
 }
 
+enum { SHOWN_EACH = 4096 };
+
 /* Counts arrivals on their way, for a person who waits. */
 struct counter {
     arrival_next_fn next;
     void *ctx;
     double total;
-    long count, told;
-    bool show;
+    struct progress_bar *bar; /* NULL: the simulation is one of many */
+    long count;
 };
 
 static int count_next(void *ctx, struct arrival *out, struct err *e)
 {
     struct counter *c = ctx;
-    if (c->show && ++c->count - c->told >= 1000000) {
-        c->told = c->count;
-        fprintf(stderr, "\r  %ld million requests of about %.0f", c->count / 1000000,
-                c->total / 1e6);
-    }
+    if (c->bar && ++c->count % SHOWN_EACH == 0)
+        progress_show(c->bar, "simulating", (double)c->count, c->total);
     return c->next(c->ctx, out, e);
 }
 
 static int run_drawn(const struct simulate_job *j, double load, int only, uint64_t seed,
-                     struct simulate_result *r, struct err *e)
+                     struct progress_bar *bar, struct simulate_result *r, struct err *e)
 {
     struct arrivals *a = malloc(sizeof *a);
     double rates[ARRIVALS_MAX_MODELS], total = 0;
@@ -190,16 +192,13 @@ static int run_drawn(const struct simulate_job *j, double load, int only, uint64
     for (int m = 0; m < j->t.n_models; m++)
         total += rates[m] * j->seconds;
     arrivals_init(a, j->arrivals, rates, j->t.n_models, j->seconds, seed);
-    struct counter c = {arrivals_next, a, total, 0, 0, total > 3e6 && isatty(2)};
-    int rc = simulate(&j->t, &j->options, count_next, &c, r, e);
-    if (c.told)
-        fprintf(stderr, "\r%60s\r", "");
+    struct counter c = {arrivals_next, a, total, bar, 0};
+    int rc = simulate_run(&j->t, &j->options, count_next, &c, r, e);
     free(a);
     return rc;
 }
 
-static int run_trace(const struct simulate_job *j, double *load, struct simulate_result *r,
-                     struct err *e)
+static int run_trace(struct simulate_job *j, double *load, struct simulate_result *r, struct err *e)
 {
     struct arrival_trace trace;
     double rates[ARRIVALS_MAX_MODELS], whole = 0;
@@ -214,15 +213,8 @@ static int run_trace(const struct simulate_job *j, double *load, struct simulate
     if (j->load_given && pace > 0)
         trace.stretch = pace / (j->load * whole);
     *load = whole > 0 && pace > 0 ? pace / trace.stretch / whole : 0;
-    struct counter c = {arrival_trace_next,
-                        &trace,
-                        (double)trace.requests,
-                        0,
-                        0,
-                        trace.requests > 3000000 && isatty(2)};
-    rc = simulate(&j->t, &j->options, count_next, &c, r, e);
-    if (c.told)
-        fprintf(stderr, "\r%60s\r", "");
+    struct counter c = {arrival_trace_next, &trace, (double)trace.requests, &j->bar, 0};
+    rc = simulate_run(&j->t, &j->options, count_next, &c, r, e);
     arrival_trace_close(&trace);
     return rc;
 }
@@ -246,7 +238,8 @@ static int one_load(const struct invocation *in, struct simulate_job *j, struct 
     }
     uint64_t started = env_now_ns(&env_real);
     int rc = j->trace_file ? run_trace(j, &report.load, &r, e)
-                           : run_drawn(j, j->load, j->only_model, j->seed, &r, e);
+                           : run_drawn(j, j->load, j->only_model, j->seed, &j->bar, &r, e);
+    progress_end(&j->bar);
     report.wall_s = (double)(env_now_ns(&env_real) - started) * 1e-9;
     if (rc == 0 && svg)
         rc = simulate_picture_save(&picture, svg, false, e);
@@ -268,13 +261,16 @@ static int one_load(const struct invocation *in, struct simulate_job *j, struct 
 /* Attainment at every load from the highest down, until one meets the target; `row` is a model, or
  * the last one for all together.
  */
-static int sweep_row(const struct simulate_job *j, struct simulate_sweep *s, int row, struct err *e)
+static int sweep_row(struct simulate_job *j, struct simulate_sweep *s, int row, struct err *e)
 {
     int only = row == s->n_models ? -1 : row, steps = (int)(j->max_load / j->step + 1e-9);
+    const char *whose = only < 0 ? "all together" : j->t.models[only].name;
     for (int i = steps; i >= 1; i--) {
         struct simulate_result r = {0};
         double load = i * j->step, least = 1;
-        int rc = run_drawn(j, load, only, j->seed * 1000 + (uint64_t)i, &r, e);
+        progress_show(&j->bar, shown_of("simulating: %s at load %.4g", whose, load).s, row,
+                      s->n_models + 1);
+        int rc = run_drawn(j, load, only, j->seed * 1000 + (uint64_t)i, NULL, &r, e);
         for (int m = 0; rc == 0 && m < j->t.n_models; m++)
             least = fmin(least, simulate_attainment(&r.models[m]));
         simulate_result_free(&r);
@@ -285,8 +281,6 @@ static int sweep_row(const struct simulate_job *j, struct simulate_sweep *s, int
             break;
         }
     }
-    if (isatty(2))
-        fprintf(stderr, "\r  %d of %d", row + 1, s->n_models + 1);
     return 0;
 }
 
@@ -309,8 +303,7 @@ static int loads_sweep(const struct invocation *in, struct simulate_job *j, stru
     for (int row = together ? s.n_models : 0; rc == 0 && row <= s.n_models; row++)
         if (j->only_model < 0 || j->only_model == row)
             rc = sweep_row(j, &s, row, e);
-    if (isatty(2))
-        fprintf(stderr, "\r%20s\r", "");
+    progress_end(&j->bar);
     if (rc == 0 && csv)
         rc = simulate_sweep_csv(&s, csv, e);
     if (rc == 0 && svg)
@@ -323,11 +316,13 @@ static int loads_sweep(const struct invocation *in, struct simulate_job *j, stru
     return rc;
 }
 
-static int simulate_run(struct invocation *in, struct err *e)
+static int run_simulate(struct invocation *in, struct err *e)
 {
     struct simulate_job j = {0};
     const char *cluster_file, *workload_file;
     int rc;
+    progress_init(&j.bar, in->json);
+    progress_once(&j.bar, "simulating");
     if ((rc = invocation_required(in, "cluster", &cluster_file, e)) < 0 ||
         (rc = invocation_required(in, "workload", &workload_file, e)) < 0 ||
         (rc = read_options(in, &j, e)) < 0 || (rc = cluster_load(cluster_file, &j.cluster, e)) < 0)
@@ -362,7 +357,7 @@ const struct command simulate_verbs[] = {
                     "  hpctl simulate plan.json --cluster C.json --workload W.json --arrivals "
                     "requests.csv --latency-noise 0.05 -o json",
         .options = simulate_verb_options,
-        .run = simulate_run,
+        .run = run_simulate,
         .makes_file = true,
     },
     {0},

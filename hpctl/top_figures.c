@@ -40,10 +40,80 @@ static json_t *deployment_figures(const json_t *before, const json_t *d, double 
                      (json_int_t)json_array_size(json_object_get(d, "stages")));
 }
 
+/* ---- stages, and the links between them ---- */
+
+/* The look before at the same run of a deployment; NULL: it was wired anew since, and counts from
+ * then on. */
+static const json_t *run_before(const json_t *before, const json_t *d)
+{
+    const json_t *was = row_named(before, string_member(d, "name"));
+    bool same = was && number_member(was, "generation") == number_member(d, "generation") &&
+                number_member(was, "id") == number_member(d, "id");
+    return same ? was : NULL;
+}
+
+/* Seconds that stage k has computed for since the look before at the same run. */
+static double stage_busy_s(const json_t *was, const json_t *d, size_t k)
+{
+    const json_t *s = json_array_get(json_object_get(d, "stages"), k),
+                 *then = json_array_get(json_object_get(was, "stages"), k);
+    double grown = number_member(s, "busy_s") - number_member(then, "busy_s");
+    return then && grown > 0 ? grown : 0;
+}
+
+static struct shown stage_device(const json_t *stage)
+{
+    return shown_of("%s/%s", string_member(stage, "agent"), string_member(stage, "device"));
+}
+
+/* As it was measured; NULL: the two are on one box, or nothing is known. */
+static const json_t *link_between(const json_t *links, const json_t *from, const json_t *to)
+{
+    struct shown ends[] = {stage_device(from), stage_device(to)};
+    size_t i;
+    json_t *l;
+    json_array_foreach(links, i, l)
+    {
+        if (strcmp(string_member(l, "from"), ends[0].s) == 0 &&
+            strcmp(string_member(l, "to"), ends[1].s) == 0)
+            return l;
+    }
+    return NULL;
+}
+
+/* The last stage's tokens go to the first one. */
+static json_t *stage_figures(const json_t *was, const json_t *d, size_t k, const json_t *links,
+                             double seconds)
+{
+    const json_t *stages = json_object_get(d, "stages"), *s = json_array_get(stages, k);
+    size_t n = json_array_size(stages);
+    const json_t *next = n > 1 ? json_array_get(stages, (k + 1) % n) : NULL,
+                 *link = next ? link_between(links, s, next) : NULL;
+    double share = seconds > 0 ? stage_busy_s(was, d, k) / seconds : 0;
+    return json_pack(
+        "{s:s, s:I, s:s, s:s, s:f, s:f, s:s, s:O*, s:O*, s:O*, s:O*}", "deployment",
+        string_member(d, "name"), "stage", (json_int_t)k, "on", string_member(s, "on"), "layers",
+        shown_of("%.0f-%.0f", number_member(s, "first_layer"), number_member(s, "last_layer")).s,
+        "busy_share", share > 1 ? 1 : share, "sequences", number_member(s, "sequences"), "to",
+        next ? string_member(next, "on") : "", "bandwidth_bytes_per_s",
+        json_object_get(link, "bandwidth_bytes_per_s"), "latency_s",
+        json_object_get(link, "latency_s"), "loss", json_object_get(link, "loss"), "late_s",
+        json_object_get(link, "late_s"));
+}
+
+static bool stages_add(json_t *all, const json_t *before, const json_t *d, const json_t *links,
+                       double seconds)
+{
+    const json_t *was = run_before(before, d);
+    bool good = true;
+    for (size_t k = 0; k < json_array_size(json_object_get(d, "stages")); k++)
+        good = json_array_append_new(all, stage_figures(was, d, k, links, seconds)) == 0 && good;
+    return good;
+}
+
 /* ---- agents ---- */
 
-/* Seconds that the agent's stages of all deployments have computed for. A deployment that was wired
- * anew counts from then on. */
+/* Seconds that the agent's stages of all deployments have computed for. */
 static double agent_busy_s(const json_t *deployments, const json_t *before, const char *agent)
 {
     size_t i, k;
@@ -51,14 +121,11 @@ static double agent_busy_s(const json_t *deployments, const json_t *before, cons
     double sum = 0;
     json_array_foreach(deployments, i, d)
     {
-        const json_t *was = row_named(before, string_member(d, "name"));
-        bool same = was && number_member(was, "generation") == number_member(d, "generation") &&
-                    number_member(was, "id") == number_member(d, "id");
+        const json_t *was = run_before(before, d);
         json_array_foreach(json_object_get(d, "stages"), k, s)
         {
-            const json_t *then = json_array_get(json_object_get(same ? was : NULL, "stages"), k);
-            double grown = number_member(s, "busy_s") - number_member(then, "busy_s");
-            sum += then && strcmp(string_member(s, "agent"), agent) == 0 && grown > 0 ? grown : 0;
+            if (strcmp(string_member(s, "agent"), agent) == 0)
+                sum += stage_busy_s(was, d, k);
         }
     }
     return sum;
@@ -98,25 +165,29 @@ static json_t *agent_figures(const json_t *before, const json_t *now, const json
 
 json_t *top_figures(const json_t *before, const json_t *now, double seconds)
 {
-    json_t *deployments = json_array(), *agents = json_array(), *row;
+    json_t *deployments = json_array(), *agents = json_array(), *stages = json_array(), *row;
+    const json_t *links = json_object_get(json_object_get(now, "topology"), "links");
     size_t i;
-    bool good = deployments && agents;
+    bool good = deployments && agents && stages;
     json_array_foreach(json_object_get(now, "deployments"), i, row)
     {
         const json_t *was =
             row_named(json_object_get(before, "deployments"), string_member(row, "name"));
         good =
             good && json_array_append_new(deployments, deployment_figures(was, row, seconds)) == 0;
+        good =
+            good && stages_add(stages, json_object_get(before, "deployments"), row, links, seconds);
     }
     json_array_foreach(json_object_get(now, "agents"), i, row) good =
         good && json_array_append_new(agents, agent_figures(before, now, row, seconds)) == 0;
     if (!good) {
         json_decref(deployments);
         json_decref(agents);
+        json_decref(stages);
         return NULL;
     }
-    return json_pack("{s:f, s:o, s:o}", "seconds", seconds, "deployments", deployments, "agents",
-                     agents);
+    return json_pack("{s:f, s:o, s:o, s:o}", "seconds", seconds, "deployments", deployments,
+                     "stages", stages, "agents", agents);
 }
 
 /* ---- for people ---- */
@@ -152,6 +223,37 @@ static const struct table_column deployment_columns[] = {
     {0},
 };
 
+static void cell_speed(struct buffer *cell, const json_t *value)
+{
+    if (json_is_number(value))
+        cell_rate(cell, value);
+    else
+        buffer_printf(cell, "-");
+}
+
+/* With what is wrong with the link. */
+static void cell_latency(struct buffer *cell, const json_t *stage)
+{
+    cell_seconds(cell, json_object_get(stage, "latency_s"));
+    if (json_object_get(stage, "late_s"))
+        buffer_printf(cell, ", %s late", shown_seconds(number_member(stage, "late_s")).s);
+    if (json_object_get(stage, "loss"))
+        buffer_printf(cell, ", loses %.2g %%", 100 * number_member(stage, "loss"));
+}
+
+static const struct table_column stage_columns[] = {
+    {"DEPLOYMENT", "deployment", NULL},
+    {">STAGE", "stage", NULL},
+    {"ON", "on", NULL},
+    {"LAYERS", "layers", NULL},
+    {"COMPUTES", "busy_share", cell_share},
+    {">SEQUENCES", "sequences", NULL},
+    {"TO", "to", NULL},
+    {">SPEED", "bandwidth_bytes_per_s", cell_speed},
+    {"LATENCY", NULL, cell_latency},
+    {0},
+};
+
 static const struct table_column agent_columns[] = {
     {"AGENT", "name", NULL},
     {"STATE", "state", NULL},
@@ -179,6 +281,7 @@ static int rows_write(const struct table_column *columns, const json_t *rows, co
 int top_figures_write(const json_t *figures, struct buffer *out, struct err *e)
 {
     const json_t *deployments = json_object_get(figures, "deployments"),
+                 *stages = json_object_get(figures, "stages"),
                  *agents = json_object_get(figures, "agents");
     double tokens = 0, active = 0, waiting = 0;
     size_t i, ready = 0;
@@ -196,6 +299,10 @@ int top_figures_write(const json_t *figures, struct buffer *out, struct err *e)
     int rc = rows_write(deployment_columns, deployments,
                         "nothing is deployed; `hpctl deploy MODEL.gguf` does it", out, e);
     buffer_append(out, "\n", 1);
+    if (rc == 0 && json_array_size(stages)) {
+        rc = rows_write(stage_columns, stages, "", out, e);
+        buffer_append(out, "\n", 1);
+    }
     return rc < 0 ? rc
                   : rows_write(agent_columns, agents,
                                "no agents; `hpctl node token create` "

@@ -49,17 +49,20 @@ static int top_ask(struct top *t, const char *verb, json_t **out, struct err *e)
 
 static int top_look(struct top *t, json_t **out, struct err *e)
 {
-    json_t *deployments = NULL, *agents = NULL;
+    json_t *deployments = NULL, *agents = NULL, *topology = NULL;
     int rc = t->client ? 0 : client_open(invocation_option(t->in, "context"), &t->client, e);
     rc = rc < 0 ? rc : top_ask(t, "deployment.ls", &deployments, e);
     rc = rc < 0 ? rc : top_ask(t, "node.ls", &agents, e);
+    rc = rc < 0 ? rc : top_ask(t, "topo", &topology, e);
     if (rc < 0) {
         json_decref(deployments);
         json_decref(agents);
+        json_decref(topology);
         client_close(&t->client);
         return rc;
     }
-    *out = json_pack("{s:o, s:o}", "deployments", deployments, "agents", agents);
+    *out = json_pack("{s:o, s:o, s:o}", "deployments", deployments, "agents", agents, "topology",
+                     topology);
     return *out ? 0 : err_no_memory(e, "what the cluster does");
 }
 
@@ -261,8 +264,9 @@ static const struct command_option top_options[] = {
 
 const struct command top_verbs[] = {
     {"top", "", 0, 0, "show live what deployments, agents and links do",
-     "Tokens a second, what runs and waits, how full the KV cache is, how busy each agent is and "
-     "what it sends.\n"
+     "Tokens a second, what runs and waits, how full the KV cache is; what each stage computes, "
+     "and "
+     "the link to the next one as it was measured; how busy each agent is and what it sends.\n"
      "Where the output is no terminal, and with -o json, one interval is printed.",
      "  hpctl top\n  hpctl top --interval 5s\n  hpctl top --once -o json", top_options, run_top,
      false},

@@ -12,6 +12,7 @@
 #include "hpctl/topo_svg.h"
 #include "hpctl/topo_view.h"
 #include "hpctl/verbs.h"
+#include "hpctl/watched.h"
 
 static int on_measure(void *ctx, const json_t *part, struct err *e)
 {
@@ -22,7 +23,7 @@ static int on_measure(void *ctx, const json_t *part, struct err *e)
     return 0;
 }
 
-static int cluster_of(struct invocation *in, json_t **out, struct err *e)
+static int cluster_of(const struct invocation *in, json_t **out, struct err *e)
 {
     const char *file = invocation_option(in, "cluster");
     struct client *client;
@@ -62,9 +63,10 @@ static int picture_save(const json_t *cluster, const char *file, struct err *e)
     return fs_buffer_save(file, &svg, e);
 }
 
-static int run_topo(struct invocation *in, struct err *e)
+static int topo_show(const void *ctx, const struct invocation *in, struct err *e)
 {
     json_t *o = NULL;
+    (void)ctx;
     const char *svg = invocation_option(in, "svg");
     int rc = cluster_of(in, &o, e);
     if (rc == 0 && svg)
@@ -77,6 +79,11 @@ static int run_topo(struct invocation *in, struct err *e)
     return rc;
 }
 
+static int run_topo(struct invocation *in, struct err *e)
+{
+    return watched_run(in, topo_show, NULL, e);
+}
+
 static const struct command_option topo_options[] = {
     {"svg", "FILE", "draw it", 0},
     {"measure", NULL,
@@ -85,6 +92,7 @@ static const struct command_option topo_options[] = {
      0},
     {"cluster", "C.json", "show this file instead of the live cluster", 0},
     {"context", "NAME", "of the cluster (default: the current one)", 0},
+    WATCH_OPTION,
     {0},
 };
 

@@ -51,7 +51,7 @@ int manifest_source_read(struct manifest_source *s, int file, uint64_t offset, u
 /* ---- chunks ---- */
 
 /* Hashing takes longer than reading: several threads share the chunks. */
-enum { THREADS_MAX = 8 };
+enum { HASH_THREADS_MAX = 8 };
 
 struct naming {
     struct manifest_source *source;
@@ -118,12 +118,14 @@ static void chunks_name(void *ctx, int thread)
 
 static int naming_run(struct naming *n, struct err *e)
 {
-    int threads = spread_threads(THREADS_MAX, n->n);
+    int threads = spread_threads(HASH_THREADS_MAX, n->n);
     n->scratch = arena_alloc(&n->source->arena, (size_t)threads, MANIFEST_CHUNK_BYTES);
     if (!n->scratch)
         return err_set(e, HP_ENOMEM, "no memory to read %d chunks at once", threads);
     progress_tell(n); /* others may have done it all before this thread has a turn */
     spread_run(threads, chunks_name, n);
+    if (n->rc == 0)
+        progress_tell(n); /* all of it, also where this thread came to none */
     if (n->rc < 0 && e)
         *e = n->failure;
     return n->rc;

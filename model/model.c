@@ -250,9 +250,9 @@ int model_open_divided(const char *path, int expert_groups, struct model **out, 
     return open_as(path, GGUF_WEIGHTS, expert_groups, out, e);
 }
 
-int model_open_sizes(const char *path, struct model **out, struct err *e)
+int model_open_sizes(const char *path, int expert_groups, struct model **out, struct err *e)
 {
-    return open_as(path, GGUF_SIZES, 1, out, e);
+    return open_as(path, GGUF_SIZES, expert_groups, out, e);
 }
 
 int model_open_text(const char *path, struct model **out, struct err *e)

@@ -29,9 +29,10 @@ int model_open(const char *path, struct model **out, struct err *e);
  * fits nobody can be shared out. What the model computes is the same to the bit. 0 or 1: one group,
  * as model_open. */
 int model_open_divided(const char *path, int expert_groups, struct model **out, struct err *e);
-/* The same as model_open for who looks and does not compute: weights of GGUF files in formats that
- * are not computed here (quantised ones above all) are taken, with DTYPE_COUNT as their dtype. */
-int model_open_sizes(const char *path, struct model **out, struct err *e);
+/* The same as model_open_divided for who looks and does not compute: weights of GGUF files in
+ * formats that are not computed here (quantised ones above all) are taken, with DTYPE_COUNT as
+ * their dtype. */
+int model_open_sizes(const char *path, int expert_groups, struct model **out, struct err *e);
 /* The same for tokenizer and template alone: neither family nor tensors are looked at, so config,
  * graph, weights and heads are empty. */
 int model_open_text(const char *path, struct model **out, struct err *e);

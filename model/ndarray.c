@@ -39,8 +39,10 @@ int ndarray_shape(struct ndarray *a, enum ndarray_type type, int n_dims, const i
         a->dims[d] = dims[d];
         is_empty |= dims[d] == 0;
     }
-    for (int d = 0; d < n_dims && !is_empty; d++)
-        if (__builtin_mul_overflow(a->count, dims[d], &a->count) || a->count > INT64_MAX / 16) {
+    /* Of an array without elements the other sizes, too: strides are products of them. */
+    for (int d = 0; d < n_dims; d++)
+        if (dims[d] > 0 &&
+            (__builtin_mul_overflow(a->count, dims[d], &a->count) || a->count > INT64_MAX / 16)) {
             char text[ND_SHAPE_TEXT];
             return err_set(e, HP_EINVAL, "an array of %s elements is too large",
                            ndarray_shape_text(a, text));
@@ -103,6 +105,13 @@ static int64_t i64_of_f64(double v)
     return v < -9223372036854775808.0 ? INT64_MIN : (int64_t)v;
 }
 
+static uint64_t u64_of_f64(double v)
+{
+    return v >= 18446744073709551616.0  ? UINT64_MAX
+           : v >= 9223372036854775808.0 ? (uint64_t)v
+                                        : (uint64_t)i64_of_f64(v);
+}
+
 double ndarray_f64(const struct ndarray *a, int64_t i)
 {
     switch (a->type) {
@@ -137,6 +146,7 @@ void ndarray_set_f64(const struct ndarray *a, int64_t i, double v)
     case ND_F64: ((double *)a->data)[i] = v; break;
     case ND_F16: ((uint16_t *)a->data)[i] = dtype_f32_to_f16((float)v); break;
     case ND_BOOL: ((uint8_t *)a->data)[i] = v != 0; break;
+    case ND_U64: ((uint64_t *)a->data)[i] = u64_of_f64(v); break;
     default: ndarray_set_i64(a, i, i64_of_f64(v));
     }
 }

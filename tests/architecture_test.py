@@ -6,6 +6,7 @@ NAME.c and NAME.inc; NAME.h alone for that file, where a face's header lies belo
 the folder stands on a floor."""
 import collections
 import concurrent.futures
+import fnmatch
 import os
 import re
 import subprocess
@@ -201,6 +202,24 @@ def no_file_calls_one_on_a_higher_floor():
 
 
 @test
+def who_alone_may_include_a_file_is_who_does():
+    """ "Only http*.c and text_api.c include this.": of the rooms; the file's own source does in any case, a header as its source would."""
+    claims, wrong = 0, []
+    graph = {path: includes(path) for _, path in sources()}
+    for path in graph:
+        text = re.sub(r"\s*\n\s*\*\s*", " ", read(path))
+        found = re.search(r"Only ((?:[\w*]+\.(?:c|inc)[, ]*(?:and )?)+)(?:\(and its tests\) )?includes? this", text)
+        if not found:
+            continue
+        claims += 1
+        named = re.findall(r"[\w*]+\.(?:c|inc)", found.group(1)) + [os.path.splitext(os.path.basename(path))[0] + ".c"]
+        wrong += [f"{path}: {other} does, too" for other, has in graph.items()
+                  if path in has and not any(fnmatch.fnmatch(re.sub(r"h$", "c", os.path.basename(other)), n) for n in named)]
+    assert claims > 15, claims
+    none_is("files that others include, too", wrong)
+
+
+@test
 def no_headers_include_each_other_in_a_circle():
     graph = {path: includes(path) for _, path in sources()}
     found = circles(graph)
@@ -231,8 +250,27 @@ def no_tag_is_defined_twice():
     where = collections.defaultdict(set)
     for path in tracked("*.c", "*.h", "*.inc", "*.cu"):
         for kind, tag in re.findall(r"\b(struct|enum|union)\s+(\w+)\s*\{", re.sub(r"/\*.*?\*/", "", read(path), flags=re.S)):
-            where[f"{kind} {tag}"].add(path)
-    none_is("tags defined twice", sorted(f"{tag}: {' '.join(sorted(paths))}" for tag, paths in where.items() if len(paths) > 1))
+            where[tag].add(f"{kind} of {path}")
+    none_is("tags defined twice", sorted(f"{tag}: {', '.join(sorted(places))}" for tag, places in where.items() if len(places) > 1))
+
+
+def enumerators(path):
+    bare = re.sub(r"/\*.*?\*/|//[^\n]*", "", read(path), flags=re.S)
+    for body in re.findall(r"\benum(?:\s+\w+)?\s*\{([^{}]*)\}", bare):
+        yield from re.findall(r"(?:^|,)\s*([A-Za-z_]\w*)\s*(?=[=,]|$)", body)
+
+
+@test
+def a_constant_of_a_header_means_one_thing():
+    """What a source names for itself may be named so by others; what a header does is that everywhere."""
+    where = collections.defaultdict(set)
+    for _, path in sources():
+        if not path.startswith("agent/backend/cuda/"):  # a plugin, with names of its own
+            for name in enumerators(path):
+                where[name].add(path)
+    assert len(where) > 1000, len(where)
+    none_is("constants of headers that others define, too", sorted(
+        f"{name}: {' '.join(sorted(paths))}" for name, paths in where.items() if len(paths) > 1 and any(p.endswith(".h") for p in paths)))
 
 
 @test

@@ -39,6 +39,22 @@ def every_file_that_a_document_names_exists():
     assert not wrong, "\n".join(wrong)
 
 
+FILES_OF_OTHERS = {"common.h", "quants.c", "ggml.h", "tekken.py", "tcp_ep.c"}  # llama.cpp's, mistral-common's, UCX's
+
+
+@test
+def every_file_that_a_comment_names_exists():
+    paths = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    names, wrong = {os.path.basename(p) for p in paths}, []
+    for path in tracked("*.c", "*.h", "*.inc", "*.cu", "*.cuh"):
+        for comment in re.findall(r"/\*.*?\*/|//[^\n]*", read(path), re.S):
+            for named in re.findall(r"(?<![\w*])[a-z][\w/]*\.(?:c|h|inc|cuh?|py|md)\b", comment):
+                name = os.path.basename(named)
+                if name not in names | FILES_OF_OTHERS or ("/" in named and named.split("/")[0] in ROOMS and named not in paths):
+                    wrong.append(f"{path}: {named}")
+    assert not wrong, "\n".join(wrong)
+
+
 @test
 def every_benchmark_and_target_that_a_document_names_exists():
     wrong = []
@@ -70,13 +86,39 @@ def every_function_that_the_map_names_exists_and_where_it_says():
 
 
 @test
+def a_function_is_in_the_file_that_a_document_says_beside_it():
+    """`function()` (`folder/file.c`), and the same with "in" or a comma between them."""
+    sources = {p: read(p) for p in tracked("*.c", "*.h", "*.inc", "*.cu")}
+    pairs = [(d, *pair) for d in documents() for pair in re.findall(r"`(\w+)\(\)`(?: in | \(|, )`([\w/]+/\w+\.(?:c|h|inc|cu))`", read(d))]
+    assert len(pairs) > 100, len(pairs)
+    wrong = [f"{d}: {name}() is not in {path}" for d, name, path in pairs if not re.search(rf"^[a-z][^\n;#]*\b{name}\(", sources.get(path, ""), re.M)]
+    assert not wrong, "\n".join(wrong)
+
+
+def headings(document):
+    """Of a document: the anchors that its headings have in a browser."""
+    return {re.sub(r"[^\w -]", "", line.lstrip("#").strip().lower()).replace(" ", "-") for line in read(document).splitlines() if line.startswith("#")}
+
+
+@test
 def links_between_documents_lead_somewhere():
     wrong = []
     for document in documents():
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", read(document)):
-            if "://" not in target and not os.path.exists(os.path.join(ROOT, os.path.dirname(document), target)):
-                wrong.append(f"{document}: {target}")
+        for target, heading in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", read(document)):
+            path = os.path.normpath(os.path.join(os.path.dirname(document), target)) if target else document
+            if "://" in target:
+                continue
+            if not os.path.exists(os.path.join(ROOT, path)) or (heading and heading not in headings(path)):
+                wrong.append(f"{document}: {target}#{heading}")
     assert not wrong, "\n".join(wrong)
+
+
+@test
+def the_store_s_header_lists_every_kind_of_record():
+    listed = re.findall(r"^ \*   (\w+)  +\S", read("coordinator/store/store.h"), re.M)
+    kinds = re.findall(r'"(\w+)"', re.search(r"coord_kinds\[\] = \{(.*?)\}", read("coordinator/core.c"), re.S).group(1))
+    assert len(kinds) > 10, kinds
+    assert sorted(listed) == sorted(kinds + ["bad"]), set(listed) ^ set(kinds)
 
 
 @test
@@ -108,6 +150,38 @@ def the_description_of_the_api_has_every_route_and_no_other():
     told = read("docs/api.md")
     missing = [path for _, path in routes if path.rstrip("/") not in told and not path.startswith("/page/")]
     assert not missing, f"docs/api.md says nothing of {missing}"
+
+
+@test
+def every_field_that_a_body_is_read_for_is_described():
+    """In /openapi.json, or among those that are refused by name."""
+    files = tracked("coordinator/gateway/*body*.c", "coordinator/gateway/openai_*.c", "coordinator/gateway/dialect_*.c", "coordinator/gateway/text_*.c")
+    text = "".join(read(f) for f in files if "infer" not in f)
+    names = set(re.findall(r'(?:json_object_get|field_asks|body_field_\w+)\(\s*(?:(?:b|f|c->body|m)->)?\*?(?:root|from|options), "(\w+)"', text))
+    for table, rows in re.findall(r"struct field_name (\w+)\[\] = \{(.*?)\{0\}\}", text, re.S):
+        names |= set(re.findall(r'\{"(\w+)", "\w+"\}', rows)) if table != "refused_names" else set()
+    assert len(names) > 80, sorted(names)
+    described = set()
+
+    def walk(value):
+        for key, member in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+            described.update(member if key == "properties" and isinstance(member, dict) else ())
+            walk(member)
+    walk(json.loads(read("coordinator/gateway/openapi.json")))
+    refused = set(re.findall(r'\.name = "(\w+)"', read("coordinator/gateway/body_unbuilt.c")))
+    own = {"asked", "tool_name"}  # what a translation leaves for itself; of Ollama's messages
+    assert names <= described | refused | own, names - described - refused - own
+
+
+@test
+def every_variable_of_the_environment_that_programs_read_is_told():
+    """But for those of terminals and homes, which everybody knows, and those of tests alone."""
+    sources = "".join(read(p) for p in tracked("*.c", "*.h") if not p.startswith(("tests/", "bench/")))
+    found = set(re.findall(r'getenv\("([A-Z_]+)"\)|"(HP_[A-Z]+_PLUGIN)"', sources))
+    names = {a or b for a, b in found if not (a or b).startswith("HP_TEST_")} - {"HOME", "TERM", "COLUMNS", "XDG_CONFIG_HOME"}
+    told = re.findall(r"^\| (`[^|]*) \|", read("docs/cluster.md").split("## Variables of the environment")[1], re.M)
+    told = set(re.findall(r"`([A-Z_*]+)`", " ".join(told))) - {"UCX_*"}
+    assert len(names) > 8 and told == names, told ^ names
 
 
 def options_of(program, verb=""):

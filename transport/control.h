@@ -31,17 +31,21 @@ struct control_callbacks {
     bool (*knows)(void *ctx, const char *key);
 };
 
-/* Binds "127.0.0.1:7070" (port 0: any). HP_EIO when the port is in use, saying so. */
+/* Binds "127.0.0.1:7070" (port 0: any). `own` is copied. HP_EINVAL: no such address; HP_EIO: the
+ * port is in use, or not to be had; HP_ENOMEM. */
 int control_serve_zmq(uv_loop_t *loop, const char *address, const struct key_pair *own,
                       const struct control_callbacks *cb, struct control **out, struct err *e);
-/* Connects and stays connected: reconnects by itself. */
+/* Connects and stays connected: reconnects by itself, for as long as it takes. HP_EINVAL: no such
+ * address, or no key; HP_ENOMEM. */
 int control_connect_zmq(uv_loop_t *loop, const char *address, const char *server_key,
                         const struct key_pair *own, const struct control_callbacks *cb,
                         struct control **out, struct err *e);
 
-/* The twin: a hub of named servers within the process. `hub` outlives its endpoints. */
+/* The twin: a hub of named servers within the process. `hub` outlives its endpoints, which may be
+ * on loops of several threads. To serve: HP_EIO, the name is taken; to connect: HP_ELINK, no server
+ * has this name and key; HP_ENOMEM. */
 struct control_hub;
-struct control_hub *control_hub_create(void);
+struct control_hub *control_hub_create(void); /* NULL: no memory */
 void control_hub_destroy(struct control_hub **h);
 int control_serve_inproc(struct control_hub *hub, uv_loop_t *loop, const char *name,
                          const struct key_pair *own, const struct control_callbacks *cb,
@@ -52,10 +56,11 @@ int control_connect_inproc(struct control_hub *hub, uv_loop_t *loop, const char 
 
 /* The port that a server got; 0 for the twin. */
 int control_port(const struct control *c);
-/* HP_EBUSY when the peer's queue is full, or what is large and waits for all peers together would
- * be more than CONTROL_MAX_QUEUED_BYTES; HP_ELINK when the peer is unknown. The bytes are copied.
- */
+/* What is larger than CONTROL_SMALL_BYTES and waits for all peers together has at most so many. */
 enum { CONTROL_MAX_QUEUED_BYTES = 256 << 20, CONTROL_SMALL_BYTES = 16 << 10 };
+/* To a peer, a client to its server (0). The bytes are copied. HP_EBUSY: the peer's queue, or that
+ * for all peers, is full; HP_ELINK: the peer is unknown; HP_ELIMIT: more than
+ * CONTROL_MAX_MESSAGE_BYTES; HP_ENOMEM. */
 int control_send(struct control *c, uint64_t peer, const uint8_t *bytes, size_t size,
                  struct err *e);
 /* Hands over what has arrived, now and not when the loop comes to it: for whoever is about to judge
@@ -69,6 +74,8 @@ enum control_contact {
     CONTROL_PROVEN,   /* it has, and is connected */
 };
 enum control_contact control_contact(const struct control *c);
+/* What is queued is lost, but for what leaves within a moment; the loop must run until the handles
+ * are closed. */
 void control_close(struct control **c);
 
 #endif

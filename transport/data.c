@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,7 @@ static int session_place(const struct data_endpoint *d, uint64_t session)
     return lo;
 }
 
-static struct data_session *session_find(struct data_endpoint *d, uint64_t session)
+struct data_session *data_session_find(struct data_endpoint *d, uint64_t session)
 {
     int i = session_place(d, session);
     return i < d->n_sessions && d->sessions[i].session == session ? &d->sessions[i] : NULL;
@@ -76,7 +77,7 @@ static struct data_session *session_insert(struct data_endpoint *d, uint64_t ses
 int data_allow(struct data_endpoint *d, uint64_t session, const uint8_t *from, struct err *e)
 {
     pthread_mutex_lock(&d->lock);
-    struct data_session *s = session_find(d, session);
+    struct data_session *s = data_session_find(d, session);
     if (!s)
         s = session_insert(d, session);
     if (s && (s->bound = from != NULL))
@@ -90,7 +91,7 @@ int data_allow(struct data_endpoint *d, uint64_t session, const uint8_t *from, s
 void data_revoke(struct data_endpoint *d, uint64_t session)
 {
     pthread_mutex_lock(&d->lock);
-    struct data_session *s = session_find(d, session);
+    struct data_session *s = data_session_find(d, session);
     if (s) {
         memmove(s, s + 1, (size_t)(d->sessions + d->n_sessions - (s + 1)) * sizeof *s);
         d->n_sessions--;
@@ -101,7 +102,7 @@ void data_revoke(struct data_endpoint *d, uint64_t session)
 int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t *from)
 {
     pthread_mutex_lock(&d->lock);
-    const struct data_session *s = session_find(d, session);
+    const struct data_session *s = data_session_find(d, session);
     bool allowed = s && (!s->bound || !from || memcmp(s->from, from, KEY_BYTES) == 0);
     d->stats.dropped_foreign += !allowed;
     pthread_mutex_unlock(&d->lock);
@@ -232,7 +233,7 @@ void data_buffer_release(struct data_endpoint *d, struct data_buffer *b)
 int data_reserve_open(struct data_endpoint *d, size_t n, size_t bytes, struct data_reserve **out,
                       struct err *e)
 {
-    return data_pool_reserve(&d->pool, n, bytes, out, e);
+    return data_pool_reserve(&d->pool, n, bytes, NULL, out, e);
 }
 
 /* ---- the rest of the face ---- */
@@ -263,6 +264,8 @@ void data_post(struct data_link *link, const struct frame_header *h, struct data
                data_done_fn done, void *done_ctx)
 {
     struct frame_header own = *h;
+    assert(!payload || !payload->device ||
+           (link->endpoint->takes[data_pool_lent(payload)->kind] && !link->to_itself));
     own.payload_bytes = payload ? payload->size : 0;
     link->endpoint->ops->post(link, &own, payload, done, done_ctx);
 }

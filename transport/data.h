@@ -1,6 +1,7 @@
-/* A data endpoint: frames between agents (and from hpctl), directly, never through the coordinator.
- * Three kinds stand behind one interface: encrypted TCP, UCX active messages, and a twin within one
- * process for tests and the embedded cluster.
+/* A data endpoint: frames between those whom they are for, directly: agents, hpctl with weights,
+ * and the coordinator with batches of pools. Nothing between two agents goes through the
+ * coordinator. Three kinds stand behind one interface: encrypted TCP, UCX active messages, and a
+ * twin within one process for tests and the embedded cluster.
  *
  * Who may connect: only holders of the keys that data_peers_allow names, each proven by a handshake
  * (handshake.h) before any other byte of it is read. docs/security.md says what each kind protects
@@ -15,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/memory_kind.h"
 #include "transport/frame.h"
 #include "transport/keys.h"
 
@@ -24,7 +26,10 @@ struct data_link;
 /* Payload bytes, pooled. 64-byte aligned. */
 struct data_buffer {
     uint8_t *bytes;
-    size_t size, capacity;
+    size_t size, capacity; /* capacity: of `bytes` */
+    void *device; /* memory of a device, where all lies that follows the first `head` bytes; NULL:
+                     all is in `bytes` */
+    size_t head;
 };
 
 struct data_callbacks {
@@ -43,6 +48,7 @@ struct data_config {
     uint16_t port;        /* 0: any that is free */
     struct key_pair keys; /* who this process is; unused in process */
     uint64_t pool_limit_bytes; /* see data_pool_limit; 0: 1 GiB */
+    enum memory_kind device;   /* what data_reserve_open_device will be given, if anything is */
     struct data_callbacks callbacks;
 };
 
@@ -110,6 +116,45 @@ struct data_buffer *data_reserve_get(struct data_reserve *r, size_t bytes);
 /* Buffers still out are freed when they come back; before data_close. */
 void data_reserve_close(struct data_reserve **r);
 
+/* ---- memory of a device: rows that a transport sends from there and receives there by itself.
+ * Only rows of activations that wait for room at their sender, larger than DATA_CONTROL_BYTES; the
+ * run table before them stays in the host's memory. */
+
+/* Whether the endpoint can, as its config asked for; and over a link: never to itself. Whoever
+ * receives need not. */
+bool data_takes(const struct data_endpoint *d, enum memory_kind kind);
+bool data_link_takes(const struct data_link *link, enum memory_kind kind);
+
+enum { DATA_HEAD_BYTES = 64 * FRAME_RUN_BYTES }; /* a longer run table: rows go by the host */
+/* Memory that a device's owner lends: `n` pieces of `bytes` each, one after the other. The endpoint
+ * touches a piece from the moment when a buffer with it is posted, or a frame is to come into it,
+ * until that buffer is back; the owner frees it after `over` and not before, whatever becomes of
+ * the peer. Where rows cannot be moved there or from there though the peer is there the link
+ * breaks, and the reserve gives no piece from then on: rows go by the host's memory. */
+struct data_lent {
+    enum memory_kind kind;
+    uint8_t *memory;
+    size_t n, bytes;
+    void (*enter)(void *ctx); /* on the endpoint's thread, before it touches a piece; NULL: nothing
+                                 has to be done there */
+    void (*over)(void *ctx);  /* once, on any thread: the reserve is closed and no buffer is out; it
+                                 is gone. Must not block */
+    void *ctx;
+};
+/* A reserve of such buffers; data_reserve_get has none of it. HP_EINVAL, HP_ENOMEM, HP_EUNSUPPORTED
+ * (data_takes): then `over` is not called. */
+int data_reserve_open_device(struct data_endpoint *d, const struct data_lent *lent,
+                             struct data_reserve **out, struct err *e);
+/* A buffer of `bytes`, the first `head` of them in the host's memory; NULL as above, and where that
+ * leaves no more than DATA_CONTROL_BYTES. */
+struct data_buffer *data_reserve_get_device(struct data_reserve *r, size_t head, size_t bytes);
+/* Rows of an allowed session come into buffers of the reserve as long as it has free ones that they
+ * fit into, else into the host's memory. Until the session is revoked, or data_receive_end, which
+ * comes before the reserve is closed. HP_ENOENT: no such session. */
+int data_receive_into(struct data_endpoint *d, uint64_t session, struct data_reserve *r,
+                      struct err *e);
+void data_receive_end(struct data_endpoint *d, const struct data_reserve *r);
+
 /* status 0, HP_ELINK, or HP_EBUSY (too many frames are queued); on the endpoint's thread, or before
  * data_post returns when the frame was not queued, or has left already. */
 typedef void (*data_done_fn)(void *ctx, int status);
@@ -140,6 +185,8 @@ struct data_stats {
     uint64_t refused_strangers; /* connections that did not prove that they may connect, or were too
                                    many */
     uint64_t buffers_bytes;     /* out now, and all that is set aside in reserves */
+    uint64_t device_sent,
+        device_received; /* frames whose rows went and came by a device's memory */
 };
 void data_stats(const struct data_endpoint *d, struct data_stats *out);
 

@@ -13,6 +13,7 @@ struct data_session {
     uint64_t session;
     bool bound; /* only `from` may carry it */
     uint8_t from[KEY_BYTES];
+    struct data_reserve *into; /* rows come into it; NULL: to the host */
 };
 
 struct data_ops {
@@ -50,6 +51,7 @@ struct data_endpoint {
     size_t address_size;
     struct data_pool pool;
     struct data_strangers strangers;
+    bool takes[MEMORY_KINDS]; /* since it was opened */
 
     pthread_mutex_t lock;                            /* guards all below */
     struct data_session sessions[DATA_MAX_SESSIONS]; /* by number */
@@ -61,10 +63,19 @@ struct data_endpoint {
     struct data_stats stats;
 };
 
+/* Of a link whose frames may be late. */
+struct data_late_link {
+    bool is_named; /* `peer` is who it leads to */
+    uint8_t peer[KEY_BYTES];
+    uint64_t due_ns; /* of the last frame that was held; guarded by data_late's lock */
+};
+
 struct data_link {
     struct data_endpoint *endpoint;
     uint64_t number;
-    bool to_itself; /* it leads back to its endpoint; known where frames may be late */
+    bool to_itself; /* it leads back to its endpoint; known where frames may be late, and over ucx
+                     */
+    struct data_late_link late;
 };
 
 /* Base of an endpoint; the kinds embed it as their first member. */
@@ -76,6 +87,8 @@ bool data_peer_is_allowed(struct data_endpoint *d, const uint8_t key[KEY_BYTES])
 /* So many segments more have left for this peer, so many of them for a second time. */
 void data_loss_add(struct data_endpoint *d, const uint8_t peer[KEY_BYTES], uint64_t segments,
                    uint64_t lost);
+/* Under the lock: NULL when the session is not allowed. */
+struct data_session *data_session_find(struct data_endpoint *d, uint64_t session);
 /* Judges a decoded header of a frame that `from` sent (NULL: nobody knows who): 0 when its session
  * may pass, else HP_EDENIED, and counts it. */
 int data_session_admit(struct data_endpoint *d, uint64_t session, const uint8_t *from);
@@ -85,8 +98,18 @@ int data_admit(struct data_endpoint *d, const uint8_t *bytes, size_t size, uint6
 /* A buffer for the payload of a received frame; NULL when its budget is spent (ops->room is called
  * when that has changed) or memory ran out. */
 struct data_buffer *data_receive_buffer(struct data_endpoint *d, const struct frame_header *h);
+/* One with memory of a device behind the first `head` bytes, where its session has one (free). */
+struct data_buffer *data_receive_device(struct data_endpoint *d, const struct frame_header *h,
+                                        size_t head);
+/* Before the endpoint touches a buffer's memory of a device. */
+void data_device_enter(const struct data_buffer *b);
+/* A transport could not move rows to a buffer's memory of a device or from there, if it has some:
+ * the next go by the host's. */
+void data_device_spoil(const struct data_buffer *b);
 void data_count_received(struct data_endpoint *d, uint64_t bytes);
 void data_count_sent(struct data_endpoint *d, uint64_t bytes);
+/* Besides: of those, one whose rows came (else went) by a device's memory. */
+void data_count_device(struct data_endpoint *d, bool came);
 void data_count_full(struct data_endpoint *d);
 void data_count_malformed(struct data_endpoint *d);
 /* A stranger was refused: counted at once, told at most once a second. `now_ns` is of any monotonic

@@ -7,7 +7,10 @@
 
 #include "common/env.h"
 #include "common/log.h"
+#include "transport/data_address.h"
 #include "transport/data_int.h"
+
+static const uint64_t ms = 1000000;
 
 struct late_frame {
     struct late_frame *next;
@@ -28,33 +31,61 @@ struct data_late {
     atomic_bool on;       /* posts are held; written under the lock */
     pthread_mutex_t lock; /* guards what follows; the endpoint is not called under it */
     pthread_cond_t changed;
-    struct late_frame *first, **end; /* in the order of their posts */
+    struct late_frame *first, *last; /* in the order in which they are due, and of their posts */
     struct late_frame *leaving;      /* the thread's, no longer among those */
     size_t n;
-    uint64_t delay_ns, until_ns, n_held;
+    uint64_t delay_ns, until_ns, n_held, n_lost;
+    double lost;
+    uint64_t random;
     bool started, quitting;
 };
 
 /* ---- what is held ---- */
 
-/* Appends a copy. HP_PENDING: it is held; 0: nothing is late (any more); HP_EBUSY, HP_ENOMEM. */
+/* When it is due: not before what its link has held already. True: it is lost on its way. */
+static bool frame_delay(struct data_late *l, struct late_frame *f)
+{
+    struct data_late_link *link = &f->link->late;
+    bool lost = l->lost > 0 && random_unit(&l->random) < l->lost;
+    uint64_t due = env_now_ns(&env_real) + l->delay_ns + (lost ? DATA_LATE_AGAIN_MS * ms : 0);
+    f->due_ns = link->due_ns = due > link->due_ns ? due : link->due_ns;
+    return lost;
+}
+
+/* Behind all that are due no later. */
+static void frame_insert(struct data_late *l, struct late_frame *f)
+{
+    struct late_frame **at = &l->first;
+    if (l->last && l->last->due_ns <= f->due_ns)
+        at = &l->last->next;
+    while (*at && (*at)->due_ns <= f->due_ns)
+        at = &(*at)->next;
+    f->next = *at;
+    *at = f;
+    l->last = f->next ? l->last : f;
+    l->n++;
+    l->n_held++;
+}
+
+/* Takes a copy. HP_PENDING: it is held; 0: nothing is late (any more); HP_EBUSY, HP_ENOMEM. */
 static int frame_hold(struct data_late *l, const struct late_frame *from)
 {
     struct late_frame *f = malloc(sizeof *f);
+    bool lost = false;
     if (!f)
         return HP_ENOMEM;
     *f = *from;
     pthread_mutex_lock(&l->lock);
     int rc = !atomic_load(&l->on) ? 0 : l->n == DATA_LATE_FRAMES ? HP_EBUSY : HP_PENDING;
     if (rc == HP_PENDING) {
-        f->due_ns = env_now_ns(&env_real) + l->delay_ns;
-        *l->end = f;
-        l->end = &f->next;
-        l->n++;
-        l->n_held++;
+        lost = frame_delay(l, f);
+        l->n_lost += lost;
+        frame_insert(l, f);
         pthread_cond_signal(&l->changed);
     }
     pthread_mutex_unlock(&l->lock);
+    if (lost && from->link->late.is_named)
+        data_loss_add(l->endpoint, from->link->late.peer, 0, 1);
     if (rc != HP_PENDING)
         free(f);
     return rc;
@@ -64,7 +95,7 @@ static struct late_frame *frame_take(struct data_late *l)
 {
     struct late_frame *f = l->first;
     if (f && !(l->first = f->next))
-        l->end = &l->first;
+        l->last = NULL;
     l->n -= f != NULL;
     return f;
 }
@@ -100,7 +131,8 @@ static void frame_leave(struct data_late *l, struct late_frame *f)
 static void late_end(struct data_late *l)
 {
     atomic_store(&l->on, false);
-    log_info("data", "links_on_time", "frames_held=%llu", (unsigned long long)l->n_held);
+    log_info("data", "links_on_time", "frames_held=%llu lost=%llu", (unsigned long long)l->n_held,
+             (unsigned long long)l->n_lost);
 }
 
 static void change_await(struct data_late *l, uint64_t until_ns)
@@ -135,9 +167,15 @@ static void *late_run(void *ctx)
 static int late_connect(struct data_endpoint *d, const uint8_t *address, size_t size,
                         struct data_link **out, struct err *e)
 {
+    struct data_address to;
     int rc = d->late->real->connect(d, address, size, out, e);
-    if (rc == 0)
-        (*out)->to_itself = size == d->address_size && memcmp(address, d->address, size) == 0;
+    if (rc < 0)
+        return rc;
+    struct data_late_link *link = &(*out)->late;
+    (*out)->to_itself = size == d->address_size && memcmp(address, d->address, size) == 0;
+    *link = (struct data_late_link){.is_named = data_address_parse(address, size, &to, NULL) == 0};
+    if (link->is_named)
+        memcpy(link->peer, to.key, KEY_BYTES);
     return rc;
 }
 
@@ -214,7 +252,6 @@ int data_late_open(struct data_endpoint *d, struct err *e)
     if (!l)
         return err_no_memory(e, "frames that are late");
     l->endpoint = d;
-    l->end = &l->first;
     l->real = d->ops;
     l->ops = *d->ops;
     l->ops.connect = late_connect;
@@ -239,9 +276,10 @@ static int thread_start(struct data_late *l, struct err *e)
     return 0;
 }
 
-int data_late_set(struct data_endpoint *d, uint64_t delay_ns, uint64_t for_ns, struct err *e)
+int data_late_set(struct data_endpoint *d, const struct data_lateness *how, struct err *e)
 {
     struct data_late *l = d->late;
+    uint64_t delay_ns = how->delay_ns, for_ns = how->for_ns;
     if (!l)
         return err_set(e, HP_EINVAL, "the frames of this endpoint are never late");
     pthread_mutex_lock(&l->lock);
@@ -249,14 +287,17 @@ int data_late_set(struct data_endpoint *d, uint64_t delay_ns, uint64_t for_ns, s
     int rc = for_ns ? thread_start(l, e) : 0;
     if (rc == 0) {
         l->delay_ns = delay_ns;
+        l->lost = how->lost;
         l->until_ns = env_now_ns(&env_real) + for_ns;
         l->n_held = begins ? 0 : l->n_held;
+        l->n_lost = begins ? 0 : l->n_lost;
         atomic_store(&l->on, begins || atomic_load(&l->on));
         pthread_cond_signal(&l->changed);
     }
     pthread_mutex_unlock(&l->lock);
     if (rc == 0 && for_ns)
-        log_warn("data", "links_late", "delay_ms=%.0f for_ms=%.0f",
-                 (double)(delay_ns < for_ns ? delay_ns : for_ns) * 1e-6, (double)for_ns * 1e-6);
+        log_warn("data", "links_late", "delay_ms=%.0f lost=%.3g for_ms=%.0f",
+                 (double)(delay_ns < for_ns ? delay_ns : for_ns) * 1e-6, how->lost,
+                 (double)for_ns * 1e-6);
     return rc;
 }

@@ -19,7 +19,8 @@ struct data_reserve {
     size_t bytes_each;
     size_t n_out;
     uint64_t bytes;
-    bool closed;
+    bool closed, spoilt;
+    struct data_lent lent; /* n 0: nothing is */
 };
 
 /* ---- size classes: eight steps for each doubling ---- */
@@ -166,6 +167,14 @@ static void budgets_set(struct data_pool *p, uint64_t limit_bytes)
 
 /* ---- the pool ---- */
 
+static void reserve_end(struct data_reserve *r)
+{
+    struct data_lent lent = r ? r->lent : (struct data_lent){0};
+    free(r);
+    if (lent.over)
+        lent.over(lent.ctx);
+}
+
 void data_pool_init(struct data_pool *p, uint64_t limit_bytes)
 {
     *p = (struct data_pool){0};
@@ -253,6 +262,35 @@ static bool reserve_take_back(struct pool_buffer *b, struct data_reserve **ended
     return true;
 }
 
+/* Under the lock: whether somebody waits for room, who is told now. */
+static bool room_is_wanted(struct data_pool *p)
+{
+    bool wanted = p->wants_room;
+    p->wants_room = false;
+    return wanted;
+}
+
+/* Under the lock. Frames that wait for room may come into a device's memory, too. */
+static bool reserved_release(struct data_pool *p, struct pool_buffer *b, struct pool_buffer **spare,
+                             struct data_reserve **ended)
+{
+    bool lent = b->reserve->lent.n > 0;
+    if (!reserve_take_back(b, ended))
+        return lent && room_is_wanted(p);
+    b->next = NULL;
+    *spare = b;
+    return false;
+}
+
+/* Under the lock. */
+static bool budgeted_release(struct data_pool *p, struct pool_buffer *b, struct pool_buffer **spare)
+{
+    budget_subtract(p, b->use, b->public.capacity);
+    cache_keep(p, b);
+    *spare = cache_trim(p);
+    return b->use != POOL_SENT && b->use != POOL_CONTROL_SENT && room_is_wanted(p);
+}
+
 bool data_pool_release(struct data_pool *p, struct data_buffer *buffer)
 {
     if (!buffer)
@@ -260,25 +298,12 @@ bool data_pool_release(struct data_pool *p, struct data_buffer *buffer)
     struct pool_buffer *b = (struct pool_buffer *)buffer;
     struct data_reserve *ended = NULL;
     struct pool_buffer *spare = NULL;
-    bool wanted = false;
     pthread_mutex_lock(&p->lock);
-    if (b->reserve) {
-        if (reserve_take_back(b, &ended)) {
-            b->next = NULL;
-            spare = b;
-        }
-    } else {
-        budget_subtract(p, b->use, b->public.capacity);
-        cache_keep(p, b);
-        spare = cache_trim(p);
-        if (b->use != POOL_SENT && b->use != POOL_CONTROL_SENT) {
-            wanted = p->wants_room;
-            p->wants_room = false;
-        }
-    }
+    bool wanted =
+        b->reserve ? reserved_release(p, b, &spare, &ended) : budgeted_release(p, b, &spare);
     pthread_mutex_unlock(&p->lock);
     buffers_free(spare);
-    free(ended);
+    reserve_end(ended);
     return wanted;
 }
 
@@ -309,20 +334,23 @@ static struct pool_buffer *reserve_fill(struct data_reserve *r, size_t n, size_t
             return NULL;
         }
         b->reserve = r;
+        b->public.device = r->lent.n ? r->lent.memory + i * r->lent.bytes : NULL;
         b->next = list;
         list = b;
     }
     return list;
 }
 
-int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, struct data_reserve **out,
-                      struct err *e)
+int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, const struct data_lent *lent,
+                      struct data_reserve **out, struct err *e)
 {
     if (n == 0 || n > RESERVE_MAX_BUFFERS || bytes == 0 || bytes > class_capacity(POOL_CLASSES - 1))
         return err_set(e, HP_EINVAL, "a reserve of %zu buffers of %zu bytes makes no sense", n,
                        bytes);
     struct data_reserve *r = calloc(1, sizeof *r);
-    size_t capacity = (bytes + 63) / 64 * 64;
+    size_t capacity = lent ? DATA_HEAD_BYTES : (bytes + 63) / 64 * 64;
+    if (r && lent)
+        r->lent = *lent;
     if (!r || !(r->free_buffers = reserve_fill(r, n, capacity))) {
         free(r);
         return err_set(e, HP_ENOMEM, "no memory for %zu buffers of %zu bytes", n, bytes);
@@ -337,19 +365,45 @@ int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, struct data_r
     return 0;
 }
 
-struct data_buffer *data_reserve_get(struct data_reserve *r, size_t bytes)
+static struct data_buffer *reserve_take(struct data_reserve *r, size_t head, size_t bytes)
 {
-    if (bytes > r->bytes_each)
-        return NULL;
     pthread_mutex_lock(&r->pool->lock);
-    struct pool_buffer *b = r->free_buffers;
+    struct pool_buffer *b = r->spoilt ? NULL : r->free_buffers;
     if (b) {
         r->free_buffers = b->next;
         r->n_out++;
         b->public.size = bytes;
+        b->public.head = head;
+    } else if (r->lent.n) { /* else whoever waits for the host's would not hear of one */
+        r->pool->wants_room = true;
     }
     pthread_mutex_unlock(&r->pool->lock);
     return b ? &b->public : NULL;
+}
+
+struct data_buffer *data_reserve_get(struct data_reserve *r, size_t bytes)
+{
+    return r->lent.n || bytes > r->bytes_each ? NULL : reserve_take(r, 0, bytes);
+}
+
+struct data_buffer *data_reserve_get_device(struct data_reserve *r, size_t head, size_t bytes)
+{
+    bool fits = head <= DATA_HEAD_BYTES && bytes >= head && bytes - head <= r->bytes_each;
+    return r->lent.n && fits && bytes - head > DATA_CONTROL_BYTES ? reserve_take(r, head, bytes)
+                                                                  : NULL;
+}
+
+void data_pool_spoil(const struct data_buffer *b)
+{
+    struct data_reserve *r = ((const struct pool_buffer *)b)->reserve;
+    pthread_mutex_lock(&r->pool->lock);
+    r->spoilt = true;
+    pthread_mutex_unlock(&r->pool->lock);
+}
+
+const struct data_lent *data_pool_lent(const struct data_buffer *b)
+{
+    return &((const struct pool_buffer *)b)->reserve->lent;
 }
 
 void data_reserve_close(struct data_reserve **reserve)
@@ -369,5 +423,5 @@ void data_reserve_close(struct data_reserve **reserve)
     pthread_mutex_unlock(&p->lock);
     buffers_free(list);
     if (last)
-        free(r);
+        reserve_end(r);
 }

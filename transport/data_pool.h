@@ -57,9 +57,14 @@ void data_pool_resize(struct data_pool *p, uint64_t limit_bytes);
 struct data_buffer *data_pool_get(struct data_pool *p, enum pool_use use, size_t bytes);
 /* True when somebody waits for the room that this made. `b` may be NULL. */
 bool data_pool_release(struct data_pool *p, struct data_buffer *b);
-/* See data_reserve_open. HP_EINVAL, HP_ENOMEM. */
-int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, struct data_reserve **out,
-                      struct err *e);
+/* See data_reserve_open, and (lent: NULL there) data_reserve_open_device. HP_EINVAL, HP_ENOMEM. */
+int data_pool_reserve(struct data_pool *p, size_t n, size_t bytes, const struct data_lent *lent,
+                      struct data_reserve **out, struct err *e);
+/* The memory of a device that this buffer has is not to be relied on: its reserve gives nothing
+ * more. */
+void data_pool_spoil(const struct data_buffer *b);
+/* What the buffer's memory of a device was lent as. */
+const struct data_lent *data_pool_lent(const struct data_buffer *b);
 /* Bytes of all buffers that are out, and of all reserves. */
 uint64_t data_pool_out_bytes(struct data_pool *p);
 /* What a payload of this kind and size is paid from when it arrives. */

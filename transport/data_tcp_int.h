@@ -246,7 +246,9 @@ struct tcp_endpoint {
 
 /* ---- data_tcp_watch.c ---- */
 uint64_t tcp_ms(const struct tcp_endpoint *d, uint64_t ms); /* stretched by HP_TIME_SCALE */
+/* False: the kernel refuses another. */
 bool tcp_watch_add(struct tcp_endpoint *d, int fd, struct tcp_watch *w, uint32_t events);
+/* No event reaches it any more; it is freed at the end of the turn. */
 void tcp_watch_bury(struct tcp_endpoint *d, struct tcp_watch *w,
                     void (*free_watch)(struct tcp_watch *w));
 /* A tcp_watch's `ready` that does nothing. */
@@ -261,10 +263,12 @@ void tcp_frame_end(struct tcp_endpoint *d, struct tcp_frame *f, int status);
 void tcp_frames_free(struct tcp_endpoint *d);                /* what was kept */
 struct tcp_arrival *tcp_arrival_get(struct tcp_endpoint *d); /* NULL: no memory */
 void tcp_arrival_put_back(struct tcp_endpoint *d, struct tcp_arrival *a);
+/* Queues of frames: put at the end, taken (NULL: it is empty) from the front, removed anywhere. */
 void tcp_queue_init(struct tcp_queue *q);
 void tcp_queue_put(struct tcp_queue *q, struct tcp_frame *f);
 struct tcp_frame *tcp_queue_take(struct tcp_queue *q);
 void tcp_queue_remove(struct tcp_queue *q, struct tcp_frame *f);
+/* Ends all of its frames. */
 void tcp_queue_fail(struct tcp_endpoint *d, struct tcp_queue *q, int status);
 /* The callback may post on any connection, but frees none. */
 void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h,
@@ -272,22 +276,27 @@ void tcp_frame_deliver(struct tcp_endpoint *d, const struct frame_header *h,
 
 /* ---- data_tcp_listen.c ---- */
 int tcp_listen(struct tcp_endpoint *d, const char *host, uint16_t port, struct err *e);
+/* Watches the listening socket again, which is left alone while no descriptors are left. */
 void tcp_listen_again(struct tcp_endpoint *d);
 
 /* ---- data_tcp_proof.c ---- */
+/* Begins a connection to where the peer is said to be. */
 void tcp_dial(struct tcp_peer *peer);
 /* `peer` NULL: a stranger. NULL: no memory. */
 struct tcp_proof *tcp_proof_create(struct tcp_endpoint *d, int fd, struct tcp_peer *peer,
                                    uint32_t events);
-/* It failed: a stranger is counted, a peer that was dialled fails. */
+/* The proof failed: a stranger is counted, a peer that was dialled fails. */
 void tcp_proof_fail(struct tcp_proof *p, int status, const char *why);
 /* A stranger was refused: counted, and told in the log once a second. */
 void tcp_refused_count(struct tcp_endpoint *d, const struct sockaddr_storage *from,
                        const char *why);
+/* Those that take too long fail. */
 void tcp_proofs_tick(struct tcp_endpoint *d);
 /* The set of keys changed: those that were held may come in. */
 void tcp_proofs_look(struct tcp_endpoint *d);
+/* The end: all of them. */
 void tcp_proofs_drop(struct tcp_endpoint *d);
+/* A numeric host; 0: it is none. */
 socklen_t tcp_sockaddr(const char *host, uint16_t port, struct sockaddr_storage *out);
 
 /* ---- data_tcp_peer.c ---- */
@@ -299,10 +308,13 @@ void tcp_peer_link_gone(struct tcp_link *link);
 void tcp_link_fail(struct tcp_endpoint *d, struct tcp_link *link, const struct err *why);
 /* Everything that is posted to it fails, its links are told why. */
 void tcp_peer_fail(struct tcp_peer *peer, const struct err *why);
+/* Whether frames wait that no connection has taken yet. */
 bool tcp_peer_has_queue(const struct tcp_peer *peer);
+/* Where it is and the beginning of its key, for people; gives `out`. */
 const char *tcp_peer_name(const struct tcp_peer *peer, char out[96]);
 
 /* ---- data_tcp_post.c ---- */
+/* A frame for its link's peer: sent, queued, or ended because there is no way there. */
 void tcp_peer_post(struct tcp_endpoint *d, struct tcp_frame *f);
 /* Frames to this endpoint's own key come back, as far as there is room. */
 void tcp_peer_self_deliver(struct tcp_peer *peer);
@@ -325,29 +337,37 @@ void tcp_conn_count(struct tcp_conn *c);
 /* ---- data_tcp_connection.c ---- */
 /* With its ciphers, on no socket yet. NULL: no memory. */
 struct tcp_conn *tcp_conn_create(const struct handshake_result *r);
+/* The other end's greeting: where there are two connections, it says which one stays. */
 void tcp_conn_hello(struct tcp_conn *c, const uint8_t *text);
+/* Its goodbye (enum tcp_bye). */
 void tcp_conn_bye(struct tcp_conn *c, uint8_t why);
 /* Ends it at once; `e` says why in words for whoever used it. */
 void tcp_conn_break(struct tcp_conn *c, const struct err *e);
+/* The same with the peer's name before the text; gives HP_ELINK. */
 int tcp_conn_broken(struct tcp_conn *c, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Starts no frame any more; ends when what is on its way is through. */
 void tcp_conn_retire(struct tcp_conn *c, enum tcp_bye bye);
+/* What epoll is to wake it for. */
 void tcp_conn_ask(struct tcp_conn *c, uint32_t events);
 /* Wake the thread when so many bytes are there; 0: at once. */
 void tcp_conn_low_water(struct tcp_conn *c, size_t missing);
+/* With what has come of it. */
 void tcp_arrival_free(struct tcp_conn *c, struct tcp_arrival *a);
 void tcp_conn_free(struct tcp_watch *w);
 
 /* ---- data_tcp_send.c ---- */
+/* Seals and sends what is due, as far as the kernel takes it and the turn lasts. */
 void tcp_conn_write(struct tcp_conn *c);
 /* On the thread of whoever posts, which has `awake`: a small frame goes straight to the kernel when
  * nothing is ahead of it; else false, and it is the caller's still. What is left of it makes the
  * connection dirty. */
 bool tcp_conn_send_now(struct tcp_conn *c, struct tcp_frame *f);
+/* The other end's answer to a frame that was announced: it goes now, or has been dropped. */
 void tcp_conn_granted(struct tcp_conn *c, uint32_t number, bool granted);
 
 /* ---- data_tcp_receive.c ---- */
+/* Reads once, and handles the records that are whole. */
 void tcp_conn_read(struct tcp_conn *c);
 /* There may be room in the pool. */
 void tcp_conn_room(struct tcp_conn *c);

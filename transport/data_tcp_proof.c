@@ -56,7 +56,6 @@ static void proof_free(struct tcp_proof *p)
     tcp_watch_bury(d, &p->watch, watch_free);
 }
 
-/* It failed: a stranger is counted, a peer that was dialled fails. */
 void tcp_proof_fail(struct tcp_proof *p, int status, const char *why)
 {
     struct tcp_endpoint *d = p->endpoint;

@@ -78,6 +78,12 @@ static bool worker_turn(struct ucx_endpoint *d)
     return moved;
 }
 
+static void peers_look(struct ucx_endpoint *d, uint64_t now_ns)
+{
+    ucx_peers_expire(d, now_ns);
+    ucx_overdue_end(d, now_ns);
+}
+
 static void *worker_run(void *ctx)
 {
     struct ucx_endpoint *d = ctx;
@@ -96,8 +102,8 @@ static void *worker_run(void *ctx)
         if (d->in_flight > 0 && env_now_ns(&env_real) - idle_since < SPIN_NS)
             continue;
         worker_sleep(d);
-        if (d->n_opening > 0)
-            ucx_peers_expire(d, env_now_ns(&env_real));
+        if (d->n_opening > 0 || d->in_flight > 0)
+            peers_look(d, env_now_ns(&env_real));
         idle_since = 0;
     }
     pthread_mutex_unlock(&d->awake);
@@ -190,6 +196,19 @@ static bool frame_send_now(struct ucx_endpoint *d, struct ucx_order *o)
     return taken;
 }
 
+/* Rows that wait at their sender until there is room for them are posted without their run table.
+ */
+static size_t head_of(const struct ucx_endpoint *d, const struct frame_header *h,
+                      const struct data_buffer *payload)
+{
+    size_t table = (size_t)h->n_runs * FRAME_RUN_BYTES;
+    if (payload && payload->device)
+        return payload->head;
+    bool apart = payload && d->splits && h->kind == FRAME_ACTIVATION && table <= DATA_HEAD_BYTES &&
+                 payload->size > table + DATA_CONTROL_BYTES;
+    return apart ? table : 0;
+}
+
 static void ucx_post(struct data_link *base, const struct frame_header *h,
                      struct data_buffer *payload, data_done_fn done, void *done_ctx)
 {
@@ -202,9 +221,16 @@ static void ucx_post(struct data_link *base, const struct frame_header *h,
             done(done_ctx, HP_EBUSY);
         return;
     }
-    *o = (struct ucx_order){
-        .kind = ORDER_POST, .link = link, .payload = payload, .done = done, .done_ctx = done_ctx};
+    memset(o, 0, offsetof(struct ucx_order, header));
+    o->kind = ORDER_POST;
+    o->link = link;
+    o->payload = payload;
+    o->done = done;
+    o->done_ctx = done_ctx;
     frame_header_encode(h, o->header);
+    o->head = head_of(d, h, payload);
+    if (o->head)
+        memcpy(o->header + FRAME_HEADER_BYTES, payload->bytes, o->head);
     if (!frame_send_now(d, o))
         ucx_order_give(d, o);
 }

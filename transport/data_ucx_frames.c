@@ -1,107 +1,8 @@
+/* Frames that come, from others and from the endpoint itself. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/data_ucx_int.h"
-
-/* ---- sending ---- */
-
-static void order_finish(struct ucx_endpoint *d, struct ucx_order *o, ucs_status_t status)
-{
-    o->status = status == UCS_OK ? 0 : HP_ELINK;
-    ucx_order_append(&d->finished, o);
-}
-
-static void in_flight_add(struct ucx_endpoint *d, struct ucx_link *link, int n)
-{
-    link->in_flight += n;
-    link->peer->in_flight += n;
-    d->in_flight += n;
-    d->changed |= n < 0 && (link->closed || link->peer->down);
-}
-
-static void on_sent(void *request, ucs_status_t status, void *ctx)
-{
-    struct ucx_order *o = ctx;
-    struct ucx_endpoint *d = (struct ucx_endpoint *)o->link->base.endpoint;
-    if (status != UCS_OK)
-        ucx_peer_fail(o->link->peer, ucs_status_string(status));
-    order_finish(d, o, status);
-    ucp_request_free(request);
-}
-
-static void frame_submit(struct ucx_endpoint *d, struct ucx_order *o)
-{
-    struct ucx_peer *peer = o->link->peer;
-    if (peer->down || !peer->ep) {
-        order_finish(d, o, UCS_ERR_CONNECTION_RESET);
-        return;
-    }
-    ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .cb.send = on_sent,
-        .user_data = o,
-        .flags = UCP_AM_SEND_FLAG_REPLY, /* tells the receiver which connection it came over */
-    };
-    ucs_status_ptr_t request = ucp_am_send_nbx(peer->ep, UCX_AM_ID, o->header, sizeof o->header,
-                                               o->payload ? o->payload->bytes : NULL,
-                                               o->payload ? o->payload->size : 0, &param);
-    if (UCS_PTR_IS_PTR(request))
-        return;
-    if (UCS_PTR_STATUS(request) != UCS_OK)
-        ucx_peer_fail(peer, ucs_status_string(UCS_PTR_STATUS(request)));
-    order_finish(d, o, UCS_PTR_STATUS(request));
-}
-
-static void order_settle(struct ucx_endpoint *d, struct ucx_order *o)
-{
-    in_flight_add(d, o->link, -1);
-    if (o->status == 0)
-        data_count_sent(&d->base, o->payload ? o->payload->size : 0);
-    ucx_order_end(d, o);
-}
-
-static void orders_settle(struct ucx_endpoint *d)
-{
-    struct ucx_order *o = d->finished.first;
-    d->finished = (struct ucx_order_list){NULL, &d->finished.first};
-    for (struct ucx_order *next; o; o = next) {
-        next = o->next;
-        order_settle(d, o);
-    }
-}
-
-bool ucx_frame_send_now(struct ucx_endpoint *d, struct ucx_order *o)
-{
-    const struct ucx_link *link = o->link;
-    const struct ucx_peer *peer = link->peer;
-    if (d->changed || !peer || link->down || link->closed || peer->down || !peer->ep ||
-        peer->introducing)
-        return false;
-    in_flight_add(d, o->link, 1);
-    frame_submit(d, o);
-    orders_settle(d);
-    return true;
-}
-
-static void peer_send_early(struct ucx_endpoint *d, struct ucx_peer *peer)
-{
-    struct ucx_order *o = peer->early.first;
-    peer->early = (struct ucx_order_list){NULL, &peer->early.first};
-    for (struct ucx_order *next; o; o = next) {
-        next = o->next;
-        frame_submit(d, o);
-    }
-}
-
-void ucx_frames_send_early(struct ucx_endpoint *d)
-{
-    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
-        if (!peer->introducing || peer->down)
-            peer_send_early(d, peer);
-}
-
-/* ---- receiving ---- */
 
 static void arrival_append(struct ucx_arrival_list *list, struct ucx_arrival *a)
 {
@@ -110,7 +11,8 @@ static void arrival_append(struct ucx_arrival_list *list, struct ucx_arrival *a)
     list->tail = &a->next;
 }
 
-static struct ucx_arrival *arrival_create(struct ucx_endpoint *d, const struct frame_header *h)
+static struct ucx_arrival *arrival_create(struct ucx_endpoint *d, const struct frame_header *h,
+                                          uint64_t from)
 {
     struct ucx_arrival *a = d->spare_arrivals;
     if (a)
@@ -119,7 +21,10 @@ static struct ucx_arrival *arrival_create(struct ucx_endpoint *d, const struct f
         return NULL;
     else
         d->n_arrivals++;
-    *a = (struct ucx_arrival){.owner = d, .header = *h};
+    memset(a, 0, offsetof(struct ucx_arrival, table));
+    a->owner = d;
+    a->header = *h;
+    a->from = from;
     return a;
 }
 
@@ -129,51 +34,95 @@ static void arrival_free(struct ucx_endpoint *d, struct ucx_arrival *a)
     d->spare_arrivals = a;
 }
 
+/* UCX fetches it, until fetching_end. */
+static void fetching_begin(struct ucx_arrival *a)
+{
+    struct ucx_endpoint *d = a->owner;
+    d->in_flight++;
+    a->at = &d->fetching;
+    if ((a->next = d->fetching))
+        a->next->at = &a->next;
+    d->fetching = a;
+}
+
+static void fetching_end(struct ucx_arrival *a)
+{
+    a->owner->in_flight--;
+    if ((*a->at = a->next))
+        a->next->at = a->at;
+}
+
 static void on_fetched(void *request, ucs_status_t status, size_t length, void *ctx)
 {
     struct ucx_arrival *a = ctx;
-    a->owner->in_flight--;
-    a->ok = status == UCS_OK && length == a->header.payload_bytes;
+    fetching_end(a);
+    a->ok = status == UCS_OK && length == a->header.payload_bytes - a->head;
     arrival_append(&a->owner->arrived, a);
     ucp_request_free(request);
 }
 
-static bool arrival_fetch(struct ucx_endpoint *d, struct ucx_arrival *a)
+/* False: there is no room for it, of the host's only where it `may` take some. */
+static bool arrival_fetch(struct ucx_endpoint *d, struct ucx_arrival *a, bool may)
 {
-    a->payload = data_receive_buffer(&d->base, &a->header);
+    a->payload = a->head ? data_receive_device(&d->base, &a->header, a->head) : NULL;
+    if (!a->payload && may)
+        a->payload = data_receive_buffer(&d->base, &a->header);
     if (!a->payload)
         return false;
+    memcpy(a->payload->bytes, a->table, a->head);
     ucp_request_param_t param = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
         .cb.recv_am = on_fetched,
         .user_data = a,
     };
-    d->in_flight++;
+    struct ucx_rows rows = ucx_rows_of(a->payload, a->head, &param);
+    fetching_begin(a);
     ucs_status_ptr_t request =
-        ucp_am_recv_data_nbx(d->worker, a->descriptor, a->payload->bytes, a->payload->size, &param);
+        ucp_am_recv_data_nbx(d->worker, a->descriptor, rows.data, rows.bytes, &param);
     if (!UCS_PTR_IS_PTR(request)) {
-        d->in_flight--;
+        fetching_end(a);
         a->ok = UCS_PTR_STATUS(request) == UCS_OK;
         arrival_append(&d->arrived, a);
     }
     return true;
 }
 
+/* A frame that there is no room for. */
+static ucs_status_t frame_refuse(struct ucx_endpoint *d, uint64_t from)
+{
+    data_count_full(&d->base);
+    ucx_peer_fail_sender(d, from);
+    return UCS_OK;
+}
+
 /* A small frame is copied out of UCX's memory. */
 static ucs_status_t eager_take(struct ucx_endpoint *d, struct ucx_arrival *a, const void *data,
-                               size_t size, const ucp_am_recv_param_t *param)
+                               size_t size)
 {
     if (size && !(a->payload = data_receive_buffer(&d->base, &a->header))) {
-        ucx_peer_fail_sender(d, param);
+        uint64_t from = a->from;
         arrival_free(d, a);
-        return UCS_OK;
+        return frame_refuse(d, from);
     }
-    if (size)
-        memcpy(a->payload->bytes, data, size);
+    if (size) {
+        memcpy(a->payload->bytes, a->table, a->head);
+        memcpy(a->payload->bytes + a->head, data, size);
+    }
     a->ok = true;
     arrival_append(&d->arrived, a);
     return UCS_OK;
+}
+
+/* What stands behind a header is a run table, and all of it. */
+static bool head_check(struct ucx_endpoint *d, const struct frame_header *h, size_t head,
+                       size_t rows_bytes)
+{
+    if (head == 0 || (h->kind == FRAME_ACTIVATION && head <= DATA_HEAD_BYTES && rows_bytes > 0 &&
+                      head == (size_t)h->n_runs * FRAME_RUN_BYTES))
+        return true;
+    data_count_malformed(&d->base);
+    return false;
 }
 
 ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, void *data,
@@ -181,15 +130,19 @@ ucs_status_t ucx_on_message(void *ctx, const void *header, size_t header_size, v
 {
     struct ucx_endpoint *d = ctx;
     struct frame_header h;
-    if (data_admit(&d->base, header, header_size, size, NULL, &h) < 0)
+    size_t head = header_size > FRAME_HEADER_BYTES ? header_size - FRAME_HEADER_BYTES : 0;
+    if (data_admit(&d->base, header, header_size - head, size + head, NULL, &h) < 0 ||
+        !head_check(d, &h, head, size))
         return UCS_OK; /* dropped; a rendezvous payload is never fetched */
-    struct ucx_arrival *a = arrival_create(d, &h);
-    if (!a) {
-        ucx_peer_fail_sender(d, param);
-        return UCS_OK;
-    }
+    uint64_t from = ucx_peer_number_of(d, param);
+    struct ucx_arrival *a = arrival_create(d, &h, from);
+    if (!a)
+        return frame_refuse(d, from);
+    a->head = head;
+    if (head)
+        memcpy(a->table, (const uint8_t *)header + FRAME_HEADER_BYTES, head);
     if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV))
-        return eager_take(d, a, data, size, param);
+        return eager_take(d, a, data, size);
     a->descriptor = data;
     arrival_append(&d->waiting, a);
     atomic_store(&d->room, true);
@@ -213,10 +166,10 @@ static bool own_deliver(struct ucx_endpoint *d, struct ucx_order *o)
 {
     struct frame_header h;
     size_t size = o->payload ? o->payload->size : 0;
-    if (data_admit(&d->base, o->header, sizeof o->header, size, NULL, &h) < 0)
+    if (data_admit(&d->base, o->header, FRAME_HEADER_BYTES, size, NULL, &h) < 0)
         return true;
     struct data_buffer *copy = size ? data_receive_buffer(&d->base, &h) : NULL;
-    struct ucx_arrival *a = size && !copy ? NULL : arrival_create(d, &h);
+    struct ucx_arrival *a = size && !copy ? NULL : arrival_create(d, &h, 0);
     if (!a) {
         data_buffer_release(&d->base, copy);
         return false;
@@ -260,11 +213,7 @@ void ucx_frame_send(struct ucx_endpoint *d, struct ucx_order *o)
         ucx_order_end(d, o);
         return;
     }
-    in_flight_add(d, link, 1);
-    if (link->peer->introducing)
-        ucx_order_append(&link->peer->early, o);
-    else
-        frame_submit(d, o);
+    ucx_frame_send_out(d, o);
 }
 
 void ucx_frames_fetch(struct ucx_endpoint *d)
@@ -272,11 +221,12 @@ void ucx_frames_fetch(struct ucx_endpoint *d)
     atomic_store(&d->room, false);
     own_frames_fetch(d);
     bool spent[POOL_USES] = {false}; /* one that is refused goes before the later ones of its
-                                        budget, and holds up no other budget's */
+                                        budget, and holds up no other budget's, nor those that a
+                                        device has memory for */
     for (struct ucx_arrival **at = &d->waiting.first, *a; (a = *at);) {
         enum pool_use use = data_pool_use_of(a->header.kind, a->header.payload_bytes);
         struct ucx_arrival *next = a->next;
-        if (spent[use] || !arrival_fetch(d, a)) {
+        if (!arrival_fetch(d, a, !spent[use])) {
             spent[use] = true;
             at = &a->next;
             continue;
@@ -288,17 +238,29 @@ void ucx_frames_fetch(struct ucx_endpoint *d)
 
 /* ---- what the thread does when UCX has returned ---- */
 
+/* A payload that was not fetched. Where its sender is there the memory is at fault that it was to
+ * come to. */
+static void arrival_lose(struct ucx_endpoint *d, uint64_t from, struct data_buffer *payload)
+{
+    if (ucx_peer_fail_sender(d, from))
+        data_device_spoil(payload);
+    data_buffer_release(&d->base, payload);
+}
+
 static void arrival_deliver(struct ucx_endpoint *d, struct ucx_arrival *a)
 {
     struct frame_header h = a->header;
     struct data_buffer *payload = a->payload;
+    uint64_t from = a->from;
     bool ok = a->ok;
     arrival_free(d, a);
     if (!ok) {
-        data_buffer_release(&d->base, payload);
+        arrival_lose(d, from, payload);
         return;
     }
     data_count_received(&d->base, h.payload_bytes);
+    if (payload && payload->device)
+        data_count_device(&d->base, true);
     pthread_mutex_unlock(&d->awake);
     d->base.callbacks.frame(d->base.callbacks.ctx, &h, payload);
     pthread_mutex_lock(&d->awake);
@@ -308,7 +270,7 @@ void ucx_frames_finish(struct ucx_endpoint *d)
 {
     struct ucx_arrival *a = d->arrived.first;
     d->arrived = (struct ucx_arrival_list){NULL, &d->arrived.first};
-    orders_settle(d);
+    ucx_orders_settle(d);
     for (struct ucx_arrival *next; a; a = next) {
         next = a->next;
         arrival_deliver(d, a);

@@ -59,6 +59,7 @@ static struct ucx_peer *peer_create(struct ucx_endpoint *d)
     if (!peer)
         return NULL;
     peer->endpoint = d;
+    peer->number = ++d->peers_made;
     peer->early.tail = &peer->early.first;
     peer->next = d->peers;
     d->peers = peer;
@@ -203,14 +204,24 @@ void ucx_requests_accept(struct ucx_endpoint *d)
         request_accept(d, d->requests[i]);
 }
 
-void ucx_peer_fail_sender(struct ucx_endpoint *d, const ucp_am_recv_param_t *param)
+uint64_t ucx_peer_number_of(const struct ucx_endpoint *d, const ucp_am_recv_param_t *param)
 {
-    data_count_full(&d->base);
-    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP))
-        return;
-    for (struct ucx_peer *peer = d->peers; peer; peer = peer->next)
-        if (peer->ep == param->reply_ep)
-            ucx_peer_fail(peer, "a frame could not be taken");
+    const struct ucx_peer *peer =
+        param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP ? d->peers : NULL;
+    while (peer && peer->ep != param->reply_ep)
+        peer = peer->next;
+    return peer ? peer->number : 0;
+}
+
+bool ucx_peer_fail_sender(struct ucx_endpoint *d, uint64_t number)
+{
+    struct ucx_peer *peer = d->peers;
+    while (peer && peer->number != number)
+        peer = peer->next;
+    if (!peer || peer->down)
+        return false;
+    ucx_peer_fail(peer, "a frame could not be taken");
+    return true;
 }
 
 /* ---- links ---- */
@@ -232,6 +243,7 @@ int ucx_link_create(struct ucx_endpoint *d, const uint8_t *address, size_t size,
         return err_set(e, HP_ENOMEM, "out of memory for a link");
     link->to = to;
     link->self = size == d->base.address_size && memcmp(address, d->base.address, size) == 0;
+    link->base.to_itself = link->self;
     link->base.endpoint = &d->base;
     *out = link;
     return 0;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/env.h"
 #include "common/log.h"
@@ -29,6 +30,21 @@ static void setting_set(ucp_config_t *config, const char *name, const char *valu
         ucp_config_modify(config, name, value);
 }
 
+/* UCX knows memory of GPUs where its transports do, which the user names: "tcp,cuda_copy". */
+static bool environment_has_cuda(void)
+{
+    const char *transports = getenv("UCX_TLS");
+    return transports && strstr(transports, "cuda");
+}
+
+static void memory_kinds_find(struct ucx_endpoint *d, enum memory_kind wanted)
+{
+    ucp_context_attr_t has = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    d->base.takes[MEMORY_CUDA] = wanted == MEMORY_CUDA && d->splits &&
+                                 ucp_context_query(d->context, &has) == UCS_OK &&
+                                 (has.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA));
+}
+
 static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
 {
     ucp_config_t *config;
@@ -37,7 +53,8 @@ static ucs_status_t context_open(struct ucx_endpoint *d, const char *network)
         return s;
     setting_set(config, "TLS", "tcp");
     setting_set(config, "SOCKADDR_TLS_PRIORITY", "tcp");
-    setting_set(config, "RNDV_SCHEME", "put_zcopy"); /* straight into the receiver's buffer */
+    if (!environment_has_cuda()) /* else UCX says how, which differs by whose memory it is */
+        setting_set(config, "RNDV_SCHEME", "put_zcopy"); /* straight into the receiver's buffer */
     setting_set(config, "RNDV_THRESH",
                 "65536"); /* what is larger waits at its sender for room: see DATA_CONTROL_BYTES */
     s = ucp_config_modify(config, "NET_DEVICES", network);
@@ -66,6 +83,9 @@ static ucs_status_t worker_open(struct ucx_endpoint *d, ucp_am_recv_callback_t o
     };
     ucs_status_t s = ucp_worker_create(d->context, &p, &d->worker);
     s = s == UCS_OK ? ucp_worker_set_am_recv_handler(d->worker, &handler) : s;
+    ucp_worker_attr_t has = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
+    d->splits = s == UCS_OK && ucp_worker_query(d->worker, &has) == UCS_OK &&
+                has.max_am_header >= FRAME_HEADER_BYTES + DATA_HEAD_BYTES;
     return s == UCS_OK ? ucp_worker_get_efd(d->worker, &d->wake_fd) : s;
 }
 
@@ -118,6 +138,8 @@ int ucx_stack_open(struct ucx_endpoint *d, const struct data_config *c, const ch
     ucx_guard_enter(d->guard);
     ucs_status_t s = context_open(d, network);
     s = s == UCS_OK ? worker_open(d, handlers->on_message) : s;
+    if (s == UCS_OK)
+        memory_kinds_find(d, c->device);
     s = s == UCS_OK ? listener_open(d, handlers->on_request, own) : s;
     ucx_guard_enter(NULL);
     return s == UCS_OK ? ucx_guard_test(d->guard, own, e)

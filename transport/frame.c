@@ -44,6 +44,12 @@ uint64_t frame_dtype_bytes(enum frame_dtype dtype, uint64_t n)
     return n / dtypes[dtype].elements * dtypes[dtype].bytes;
 }
 
+uint64_t frame_rows_bytes(enum frame_dtype dtype, struct frame_row row, uint64_t tokens)
+{
+    return frame_dtype_bytes(dtype, tokens * (row.width - row.exact)) +
+           frame_dtype_bytes(FRAME_F32, tokens * row.exact);
+}
+
 double frame_dtype_ratio(enum frame_dtype dtype)
 {
     return (double)dtypes[dtype].bytes / dtypes[dtype].elements / (double)sizeof(float);

@@ -61,6 +61,12 @@ uint32_t frame_dtype_block(enum frame_dtype dtype);
 uint64_t frame_dtype_bytes(enum frame_dtype dtype, uint64_t n);
 /* Bytes that cross for each byte of float32. */
 double frame_dtype_ratio(enum frame_dtype dtype);
+/* Elements of a token that cross between stages: `width` in all, of which `exact` are float32
+ * whatever the others are, since rounding would change what they mean (experts' numbers). */
+struct frame_row {
+    uint64_t width, exact;
+};
+uint64_t frame_rows_bytes(enum frame_dtype dtype, struct frame_row row, uint64_t tokens);
 /* Of keys and values that are kept so. */
 enum frame_dtype frame_dtype_of_kv(enum kv_format f);
 /* The other way. False: keys and values are not kept so. */

@@ -96,13 +96,13 @@ int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *
     return rc == HP_EEXIST ? key_pair_load(file, out, e) : rc;
 }
 
-void join_token_text(const struct join_token *t, char out[TOKEN_TEXT])
+void join_token_text(const struct join_token *t, char out[JOIN_TOKEN_TEXT])
 {
     uint8_t raw[KEY_BYTES];
     char hex[2 * KEY_BYTES + 1];
     zmq_z85_decode(raw, t->server_key);
     sodium_bin2hex(hex, sizeof hex, raw, sizeof raw);
-    snprintf(out, TOKEN_TEXT, "hp1-%s-%s", hex, t->secret);
+    snprintf(out, JOIN_TOKEN_TEXT, "hp1-%s-%s", hex, t->secret);
 }
 
 int join_token_parse(const char *text, struct join_token *out, struct err *e)
@@ -118,7 +118,7 @@ int join_token_parse(const char *text, struct join_token *out, struct err *e)
         return err_hint(e, "make one with `hpctl node token create`; it starts with hp1-");
     }
     zmq_z85_encode(out->server_key, raw, sizeof raw);
-    memcpy(out->secret, secret, TOKEN_SECRET_TEXT);
+    memcpy(out->secret, secret, JOIN_TOKEN_SECRET_TEXT);
     return 0;
 }
 
@@ -135,7 +135,7 @@ int key_pair_check(const struct key_pair *k, struct err *e)
                : err_set(e, HP_EPARSE, "the public key is not that of the secret one");
 }
 
-int key_equal(const char *a, const char *b)
+bool key_equal(const char *a, const char *b)
 {
     size_t n = strlen(a);
     return n == strlen(b) && sodium_memcmp(a, b, n) == 0;

@@ -8,7 +8,7 @@
 
 #include "common/status.h"
 
-enum { KEY_BYTES = 32, KEY_TEXT = 41, TOKEN_SECRET_TEXT = 33, TOKEN_TEXT = 128 };
+enum { KEY_BYTES = 32, KEY_TEXT = 41, JOIN_TOKEN_SECRET_TEXT = 33, JOIN_TOKEN_TEXT = 128 };
 
 struct key_pair {
     char public_key[KEY_TEXT], secret_key[KEY_TEXT]; /* Z85, NUL-terminated */
@@ -20,10 +20,10 @@ void key_encode(const uint8_t key[KEY_BYTES], char out[KEY_TEXT]);
 
 /* A new pair, by chance. HP_EUNSUPPORTED: this libzmq cannot make one. */
 int key_pair_create(struct key_pair *out, struct err *e);
-/* Reads a key file, or makes one (mode 0600) where there is none. HP_EDENIED when others may read
- * it. */
-int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *e);
+/* HP_ENOENT; HP_EDENIED: others may read it; HP_EPARSE: it holds no pair of keys; HP_EIO. */
 int key_pair_load(const char *file, struct key_pair *out, struct err *e);
+/* The same, and makes one (mode 0600) where there is none, whole or not at all. */
+int key_pair_load_or_create(const char *file, struct key_pair *out, struct err *e);
 /* HP_EPARSE when these are not two keys that belong together; a file's are checked when it is read.
  */
 int key_pair_check(const struct key_pair *k, struct err *e);
@@ -32,13 +32,14 @@ int key_pair_check(const struct key_pair *k, struct err *e);
  * says whom to trust and proves that one was invited. */
 struct join_token {
     char server_key[KEY_TEXT];
-    char secret[TOKEN_SECRET_TEXT];
+    char secret[JOIN_TOKEN_SECRET_TEXT];
 };
-void join_token_text(const struct join_token *t, char out[TOKEN_TEXT]);
+void join_token_text(const struct join_token *t, char out[JOIN_TOKEN_TEXT]);
+/* HP_EINVAL. */
 int join_token_parse(const char *text, struct join_token *out, struct err *e);
 /* What the coordinator stores instead of the secret: BLAKE2b-256 as hex. */
 void join_token_secret_digest(const char *secret, char out[65]);
 /* Equal without telling by its time how much is. */
-int key_equal(const char *a, const char *b);
+bool key_equal(const char *a, const char *b);
 
 #endif

@@ -35,7 +35,7 @@ static const struct pack_field message_model_fields[] = {
 static const struct pack_field message_peer_fields[] = {
     TEXT(message_peer, name), BYTES(message_peer, data_address), {0}};
 static const struct pack_field message_value_fields[] = {
-    TEXT(message_value, name), U64(message_value, width), {0}};
+    TEXT(message_value, name), U64(message_value, width), BOOL(message_value, exact), {0}};
 static const struct pack_field sampling_bias_fields[] = {
     U64(sampling_bias, token), F64(sampling_bias, bias), {0}};
 #define SAMPLING(member, kind)                                                                     \
@@ -308,6 +308,8 @@ static const struct pack_field sequence_open_fields[] = {
     BYTES(message_sequence_open, spilled),
     SAMPLING(min_tokens, PACK_U64),
     SAMPLING(late_ids, PACK_U32S),
+    SAMPLING(steps, PACK_U64),
+    SAMPLING(penalty_window, PACK_U64),
     U64(message_sequence_open, said_scores),
     U64(message_sequence_open, prompt_scores),
     U64(message_sequence_open, shared),

@@ -361,6 +361,7 @@ struct message_peer {
 struct message_value {
     const char *name;
     uint64_t width;
+    bool exact; /* as float32, whatever the hop's format is */
 };
 
 /* The size of a dimension that a network leaves free, the first of its inputs (the batch) apart. */

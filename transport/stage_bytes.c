@@ -10,7 +10,7 @@ static uint64_t runs_of(const struct stage_shape *s)
 uint64_t stage_output_bytes(const struct stage_shape *s)
 {
     uint64_t bytes =
-        runs_of(s) * FRAME_RUN_BYTES + frame_dtype_bytes(s->wire, s->max_batch_tokens * s->width);
+        runs_of(s) * FRAME_RUN_BYTES + frame_rows_bytes(s->wire, s->row, s->max_batch_tokens);
     return s->last || bytes <= DATA_CONTROL_BYTES ? 0 : bytes;
 }
 
@@ -27,11 +27,11 @@ uint64_t stage_beside_bytes(const struct stage_shape *s)
     return DATA_STAGE_OUTPUTS * stage_output_bytes(s) + stage_sampled_bytes(s);
 }
 
-uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, uint64_t width,
+uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, struct frame_row row,
                             enum frame_dtype wire)
 {
-    uint64_t row = frame_dtype_bytes(wire, width) + FRAME_RUN_BYTES;
-    return (2 * n_stages + 1) * max_batch_tokens * row;
+    uint64_t each = frame_rows_bytes(wire, row, 1) + FRAME_RUN_BYTES;
+    return (2 * n_stages + 1) * max_batch_tokens * each;
 }
 
 uint64_t stage_receiving_bytes(uint64_t inputs_bytes, uint64_t pool_bytes)

@@ -16,8 +16,9 @@ enum {
 struct stage_shape {
     bool last;
     uint64_t max_batch_tokens, max_sequences;
-    uint64_t width, vocabulary; /* elements of a token that cross to the next stage; tokens */
-    enum frame_dtype wire;      /* as what they cross */
+    struct frame_row row; /* of a token, that crosses to the next stage */
+    uint64_t vocabulary;
+    enum frame_dtype wire; /* as what rows cross */
 };
 
 /* One output: the run table and the rows of a full batch. 0: none is set aside, on the last stage
@@ -26,12 +27,12 @@ uint64_t stage_output_bytes(const struct stage_shape *s);
 /* The last stage's rows to sample from: one for each sequence of a batch, and at least those of one
  * with all the guesses that it may have, of STAGE_BATCHES. */
 uint64_t stage_sampled_bytes(const struct stage_shape *s);
-/* Both: DATA_STAGE_OUTPUTS outputs, and the rows. */
+/* DATA_STAGE_OUTPUTS outputs and these rows together. */
 uint64_t stage_beside_bytes(const struct stage_shape *s);
 
 /* Frames that may be on their way to a stage at once, or wait for their turn there: as many batches
  * as the first stage has in flight (agent/engine/queue.h). The first stage has none. */
-uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, uint64_t width,
+uint64_t stage_inputs_bytes(uint64_t n_stages, uint64_t max_batch_tokens, struct frame_row row,
                             enum frame_dtype wire);
 /* What an agent's pool of received frames takes of the memory for stages when such frames come to
  * its stages (`inputs_bytes` of all) and it may have `pool_bytes` anyway. Keys and values have room

@@ -199,7 +199,7 @@ void guard_list_tell(struct ucx_guard *g, struct guard_talk *t);
 
 /* ---- introductions (ucx_guard_introduce.c) ---- */
 
-/* Those that wait begin, as far as there are places. */
+/* Introductions that wait begin, as far as there are places. */
 void guard_introductions_start(struct ucx_guard *g);
 void guard_introduction_go(struct ucx_guard *g, struct guard_visitor *v);
 void guard_introduction_expire(struct guard_visitor *v);

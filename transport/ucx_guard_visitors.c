@@ -89,7 +89,6 @@ static void visitor_give(struct ucx_guard *g, struct guard_visitor *v)
         guard_visitor_refuse(g, v, "UCX has not taken the members that came before it");
 }
 
-/* Where the other listens, as it says. */
 bool guard_list_remember(struct ucx_guard *g, const struct guard_talk *t,
                          const uint8_t key[KEY_BYTES], bool chosen)
 {

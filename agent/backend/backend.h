@@ -23,6 +23,7 @@
 
 #include "common/kv_format.h"
 #include "common/kv_range.h"
+#include "common/memory_kind.h"
 #include "common/status.h"
 #include "model/graph/kinds.h"
 
@@ -99,6 +100,8 @@ struct op_request {
 struct op_call {
     struct device_op *op; /* NULL: a view, nothing to run */
     struct tensor inputs[OP_INPUTS_MAX], out;
+    int last_reader; /* how many calls behind this one the last stands that reads `out`, or a view
+                        of it; 0: nobody knows */
 };
 
 /* Blocks [first_block, first_block + n_blocks) of a group on this device, and tokens [first, first
@@ -130,9 +133,9 @@ struct device_config {
     uint64_t host_bytes;   /* of "cuda": of the host's memory, for tables of rows that the GPU reads
                               where they lie, */
     uint64_t small_bytes;  /* and for all other weights of at most so many bytes */
-    const char *kernels; /* of "cpu": "avx2", "avx_vnni", "avx512", "avx512_bf16" (most that may be
-                            used); NULL: the best that the CPU has. "plain" is the backend of that
-                            name, which also stands in on a CPU that has none of these */
+    const char *kernels; /* of "cpu": "avx2", "avx_vnni", "avx512", "avx512_bf16", "amx" (most that
+                            may be used); NULL: the best that the CPU has. "plain" is the backend of
+                            that name, which also stands in on a CPU that has none of these */
     const struct numa_box *box; /* of "cpu", for tests: NUMA nodes that stand for this box's
                                         (agent/backend/cpu/numa.h); outlives the device */
 };
@@ -184,6 +187,11 @@ struct backend {
     const char *(*libraries)(void);
     /* Its memory is not the host's: rows that come and go are copied. */
     bool own_memory;
+    /* As what a transport that reads and writes it by itself has to know it. Each of its threads
+     * calls memory_enter (NULL: it need not) before it does; what is on streams there and meets
+     * what the transport does the owner has waited for before. */
+    enum memory_kind memory_kind;
+    void (*memory_enter)(struct device *d);
     /* Bytes still free below the limit; UINT64_MAX without one. */
     uint64_t (*memory_free)(const struct device *d);
 
@@ -211,6 +219,10 @@ struct backend {
      * this matrix takes beyond what is there already. */
     uint64_t (*matmul_scratch_bytes)(const struct device *d, const struct weight *w,
                                      enum weight_use use, bool f32, uint32_t rows);
+    /* Rows that a product of many with this matrix is quickest with multiples of, since its kernels
+     * take so many together; 0: it does not matter, or nobody knows. NULL: of no matrix. */
+    uint32_t (*matmul_row_step)(const struct device *d, const struct weight *w, enum weight_use use,
+                                bool f32);
     /* Loads and packs. The file's mapping outlives the weight; pages that are no longer needed are
      * released. HP_ENOMEM, HP_EUNSUPPORTED. */
     int (*weight_load)(struct device *d, const struct weight *w, enum weight_use use, bool f32,
@@ -267,8 +279,8 @@ struct backend {
     void (*op_run)(struct stream *s, const struct device_op *op, const struct tensor *inputs,
                    const struct tensor *outputs, const struct op_batch *batch);
     /* Operators one after the other, with the results of op_run: what follows may be done along
-     * with what comes before it, and what is read twice be made ready once. NULL: op_run runs each.
-     */
+     * with what comes before it, and what is read twice be made ready once. A result whose last
+     * reader is among them need not be there when all are done. NULL: op_run runs each. */
     void (*ops_run)(struct stream *s, const struct op_call *calls, int n,
                     const struct op_batch *batch);
     /* Operators that are run between the two come again: those of the same key, a number that

@@ -194,33 +194,41 @@ int paced_network_profile(const struct paced *p, const uint64_t *sizes, int n, s
 
 /* ---- bytes and seconds ---- */
 
-double paced_stage_bytes(const struct paced *p, int first, int end, double kv_tokens, double batch)
+int paced_divide(const struct paced *p, const struct profile_part *parts, int n,
+                 struct profile *out, struct err *e)
 {
-    double b = batch > 0 ? batch : p->profile.batch, sum = 0;
-    for (int l = first; l < end && l < p->profile.n_layers; l++)
-        sum += p->profile.layers[l].param_bytes +
-               p->profile.layers[l].state_bytes_per_token * kv_tokens * b;
+    return profile_divide(&p->profile, parts, n, out, e);
+}
+
+double paced_stage_bytes(const struct paced *p, const struct profile *layers, int first, int end,
+                         double kv_tokens, double batch)
+{
+    const struct profile *of = layers ? layers : &p->profile;
+    double b = batch > 0 ? batch : of->batch, sum = 0;
+    for (int l = first; l < end && l < of->n_layers; l++)
+        sum += of->layers[l].param_bytes + of->layers[l].state_bytes_per_token * kv_tokens * b;
     return sum;
 }
 
-double paced_batch_seconds(const struct paced *p, int first, int end, double batch,
-                           const struct batch_run *runs, uint32_t n)
+double paced_batch_seconds(const struct paced *p, const struct profile *layers, int first, int end,
+                           double batch, const struct batch_run *runs, uint32_t n)
 {
-    double b = batch > 0 ? batch : p->profile.batch, sum = 0, prefixes = 0;
+    const struct profile *of = layers ? layers : &p->profile;
+    double b = batch > 0 ? batch : of->batch, sum = 0, prefixes = 0;
     uint32_t decoding = 0;
-    assert(end <= p->profile.n_layers);
+    assert(end <= of->n_layers);
     for (uint32_t i = 0; i < n; i++) {
         if (runs[i].n_tokens == 1 && runs[i].first_position > 0) {
             prefixes += runs[i].first_position;
             decoding++;
         } else {
-            sum += predict_layers_seconds(&p->profile, p->kind, first, end, runs[i].n_tokens,
+            sum += predict_layers_seconds(of, p->kind, first, end, runs[i].n_tokens,
                                           runs[i].first_position, b);
         }
     }
     if (decoding)
-        sum += predict_layers_seconds(&p->profile, p->kind, first, end, 1, prefixes / decoding,
-                                      b * decoding);
+        sum +=
+            predict_layers_seconds(of, p->kind, first, end, 1, prefixes / decoding, b * decoding);
     return isfinite(sum) && sum > 0 ? sum : 0;
 }
 

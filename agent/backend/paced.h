@@ -20,6 +20,7 @@
 #include "common/batch.h"
 #include "common/bytes.h"
 #include "common/cluster.h"
+#include "common/profile_parts.h"
 #include "common/status.h"
 
 #define PACED_CREDIT_NS UINT64_C(50000000)
@@ -53,18 +54,27 @@ int paced_tables(const struct paced *p, struct buffer *json, struct err *e);
 int paced_network_profile(const struct paced *p, const uint64_t *sizes, int n, struct buffer *json,
                           struct err *e);
 
+/* ---- layers ---- */
+
+/* The profile's layers in parts, as those of a model whose experts are in groups: for `layers` of
+ * what follows (NULL there: the profile's own). HP_EINVAL: a part is of a layer that the profile
+ * has not, HP_ENOMEM. */
+int paced_divide(const struct paced *p, const struct profile_part *parts, int n,
+                 struct profile *out, struct err *e);
+
 /* ---- bytes: a limit by the profile's, not the toy's ---- */
 
 /* What layers [first, end) hold with room for `kv_tokens` tokens of sequences that each stand for
  * `batch` of the profile's (0: its own). */
-double paced_stage_bytes(const struct paced *p, int first, int end, double kv_tokens, double batch);
+double paced_stage_bytes(const struct paced *p, const struct profile *layers, int first, int end,
+                         double kv_tokens, double batch);
 
 /* ---- seconds ---- */
 
 /* A batch through layers [first, end): slices one after the other, decode tokens of several
  * sequences together. */
-double paced_batch_seconds(const struct paced *p, int first, int end, double batch,
-                           const struct batch_run *runs, uint32_t n);
+double paced_batch_seconds(const struct paced *p, const struct profile *layers, int first, int end,
+                           double batch, const struct batch_run *runs, uint32_t n);
 
 /* The hop to another device of the file. HP_ENOENT, HP_ELINK (no path). */
 int paced_hop(const struct paced *p, const char *to, struct cluster_wire *out, struct err *e);

@@ -41,7 +41,7 @@ void drafts_judge(struct drafts *d, uint32_t n, uint32_t right);
 /* Guesses of what follows, at most `most`: how many. They hold until the next call. */
 uint32_t drafts_make(struct drafts *d, const struct draft_costs *c, uint32_t most,
                      const uint32_t **out);
-/* Those that were made last. */
+/* The guesses that were made last. */
 const uint32_t *drafts_made(const struct drafts *d, uint32_t *n);
 
 #endif

@@ -224,6 +224,59 @@ static void layers_time(struct forward *f, const struct forward_batch *b, int en
     t->seconds = (double)(env_now_ns(&env_real) - from) * 1e-9 / t->repeats;
 }
 
+/* ---- rows in the device's memory ---- */
+
+/* A value's rows [first, first + n) there; *at is where the value begins, and becomes where the
+ * next does. */
+static struct tensor device_rows(struct forward *f, const struct forward_device_rows *d, int value,
+                                 uint64_t *at)
+{
+    const struct graph_value *v = &f->config.section.graph->values[value];
+    struct tensor t = tensor_rows(d->memory, graph_value_border(v, f->config.border), d->rows,
+                                  graph_value_width(v));
+    t.offset = *at;
+    *at += dtype_bytes(t.dtype, d->rows * graph_value_width(v));
+    return t;
+}
+
+static struct tensor rows_cut(struct tensor t, uint64_t first, uint64_t n)
+{
+    t.offset += dtype_bytes(t.dtype, first * t.strides[0]);
+    t.shape[0] = n;
+    return t;
+}
+
+static void device_rows_give(struct forward *f, const struct forward_batch *b)
+{
+    const struct graph_section *s = section_run_plan(f->run);
+    const struct backend *backend = f->config.section.device->backend;
+    uint64_t at = 0;
+    for (int i = 0; i < s->n_outputs; i++) {
+        struct tensor there = device_rows(f, &b->to, s->outputs[i], &at),
+                      here = section_run_value(f->run, s->outputs[i], b->rows);
+        backend->copy(section_run_stream(f->run), &there, &here);
+    }
+}
+
+static void device_rows_take(struct forward *f, const struct forward_batch *b)
+{
+    const struct graph_section *s = section_run_plan(f->run);
+    const struct backend *backend = f->config.section.device->backend;
+    uint64_t at = 0;
+    for (int i = 0; i < s->n_inputs; i++) {
+        struct tensor there = device_rows(f, &b->from, s->inputs[i], &at),
+                      here = section_run_value(f->run, s->inputs[i], b->rows);
+        for (int k = 0; k < (b->from.first_rows ? b->n_runs : 1); k++) {
+            const struct attention_run *r = &b->runs[k];
+            bool all = !b->from.first_rows;
+            struct tensor from = rows_cut(there, all ? 0 : b->from.first_rows[k],
+                                          all ? b->rows : r->n_tokens),
+                          to = rows_cut(here, all ? 0 : r->first_row, from.shape[0]);
+            backend->copy(section_run_stream(f->run), &to, &from);
+        }
+    }
+}
+
 /* Operators up to `end`. */
 static void layers_run(struct forward *f, const struct forward_batch *b, int end,
                        const struct op_batch *batch)
@@ -259,6 +312,8 @@ static void parts_run(struct forward *f, const struct forward_batch *b,
     if (s->first_wanted_op < s->n_ops) {
         scored_run(f, b, batch);
         wanted_run(f, b, batch);
+    } else if (b->to.memory.data) {
+        device_rows_give(f, b);
     } else {
         section_run_copy(f->run, s->outputs, s->n_outputs, b->rows, f->config.border, b->output,
                          true);
@@ -275,8 +330,11 @@ void forward_submit(struct forward *f, const struct forward_batch *b, struct eve
     assert(b->rows > 0 && b->rows <= f->config.max_rows);
     section_run_resize(f->run, GRAPH_TOKENS, b->rows);
     given_write(f, GRAPH_TOKENS, positions_fill(f, b));
-    section_run_copy(f->run, s->inputs, s->n_inputs, b->rows, f->config.border,
-                     (void *)(uintptr_t)b->input, false);
+    if (b->from.memory.data)
+        device_rows_take(f, b);
+    else
+        section_run_copy(f->run, s->inputs, s->n_inputs, b->rows, f->config.border,
+                         (void *)(uintptr_t)b->input, false);
     if (whole_fits(f, b))
         whole_run(f, b, &batch);
     else

@@ -60,6 +60,15 @@ struct forward_timing {
     double seconds;   /* of one */
 };
 
+/* Rows in memory of the device's own, where others reach it: they come and go as they would by the
+ * host, each value with all its rows. */
+struct forward_device_rows {
+    struct memory memory;       /* data NULL: none, they come or go by the host */
+    uint64_t rows;              /* that each value has there */
+    const uint32_t *first_rows; /* [n_runs]: where those of each run begin, of rows that come; NULL:
+                                   one run's after the other's */
+};
+
 struct forward_batch {
     const struct attention_run *runs; /* [n_runs] */
     int n_runs;
@@ -78,7 +87,9 @@ struct forward_batch {
                             none are scored nor timed */
     void *output; /* f32 [n_logit_rows, vocabulary] where they do; else the values that leave, as
                      those that enter */
-    const struct kv_group *kv; /* by group */
+    struct forward_device_rows from, to; /* instead of `input` and `output`, of layers that have
+                                            others before and after them */
+    const struct kv_group *kv;           /* by group */
 };
 
 /* Puts the batch on the device's stream, and the event after it: waiting for that gives the batch's

@@ -1,5 +1,7 @@
 #include "agent/engine/grammar_shelf.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,22 +18,100 @@ struct shelved_grammar {
 struct grammar_shelf {
     char *path;
     uint32_t vocabulary;
-    struct token_tree *tree;      /* NULL: not made yet */
+    struct token_tree *tree; /* what the maker leaves, and why it is not there */
+    int status;
+    struct err error;
+    pthread_t maker;
+    bool has_maker;             /* a thread that is to be joined */
+    atomic_bool made, unwanted; /* it is done; nobody wants the tree any more */
+    void (*tell)(void *ctx);    /* who is told that it is done; NULL: nobody */
+    void *tell_ctx;
     struct shelved_grammar *list; /* the last is the one that was asked for last */
     size_t n_list, list_room;
 };
 
-struct grammar_shelf *grammar_shelf_create(const char *path, uint32_t vocabulary)
+/* ---- the tree ---- */
+
+/* The tokenizer is needed for as long as its texts are read. */
+static int tree_make(struct grammar_shelf *s, struct err *e)
+{
+    struct model *m = NULL;
+    const struct tokenizer *t;
+    int rc = model_open_text(s->path, &m, e);
+    if (rc == 0 && !atomic_load(&s->unwanted))
+        rc = model_tokenizer(m, &t, e);
+    if (rc == 0 && !atomic_load(&s->unwanted))
+        rc = token_tree_of_tokenizer(t, s->vocabulary, &s->tree, e);
+    if (m)
+        model_close(&m);
+    if (rc < 0) /* clients read it, whom no folder here concerns */
+        err_rename(e, s->path, "the model's file");
+    return rc;
+}
+
+static void *maker_thread(void *ctx)
+{
+    struct grammar_shelf *s = ctx;
+    pthread_setname_np(pthread_self(), "hp-tokens");
+    s->status = tree_make(s, &s->error);
+    atomic_store(&s->made, true);
+    if (s->tell)
+        s->tell(s->tell_ctx);
+    return NULL;
+}
+
+static void tree_begin(struct grammar_shelf *s)
+{
+    atomic_store(&s->made, false);
+    s->error = (struct err){0};
+    s->has_maker = pthread_create(&s->maker, NULL, maker_thread, s) == 0;
+}
+
+static void tree_wait(struct grammar_shelf *s)
+{
+    if (s->has_maker)
+        pthread_join(s->maker, NULL);
+    else if (!s->tree)
+        maker_thread(s);
+    s->has_maker = false;
+}
+
+int grammar_shelf_tree(struct grammar_shelf *s, const struct token_tree **out, struct err *e)
+{
+    if (!s->path)
+        return err_set(e, HP_EUNSUPPORTED,
+                       "this stage's model has no file with a tokenizer, so its tokens can neither "
+                       "be held to a grammar nor their texts compared (infill)");
+    tree_wait(s);
+    int rc = s->status < 0 ? err_set(e, s->status, "%s", s->error.text) : 0;
+    if (rc < 0) /* it may pass: it is tried again behind this */
+        tree_begin(s);
+    else
+        *out = s->tree;
+    return rc;
+}
+
+bool grammar_shelf_ready(struct grammar_shelf *s)
+{
+    return !s->has_maker || atomic_load(&s->made);
+}
+
+struct grammar_shelf *grammar_shelf_create(const char *path, uint32_t vocabulary,
+                                           void (*made)(void *ctx), void *ctx)
 {
     struct grammar_shelf *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     s->vocabulary = vocabulary;
+    s->tell = made;
+    s->tell_ctx = ctx;
     s->path = path ? strdup(path) : NULL;
     if (path && !s->path) {
         free(s);
         return NULL;
     }
+    if (path)
+        tree_begin(s);
     return s;
 }
 
@@ -41,6 +121,9 @@ void grammar_shelf_destroy(struct grammar_shelf **self)
     *self = NULL;
     if (!s)
         return;
+    atomic_store(&s->unwanted, true);
+    if (s->has_maker)
+        pthread_join(s->maker, NULL);
     for (size_t i = 0; i < s->n_list; i++)
         automaton_destroy(&s->list[i].automaton);
     token_tree_destroy(&s->tree);
@@ -49,24 +132,7 @@ void grammar_shelf_destroy(struct grammar_shelf **self)
     free(s);
 }
 
-/* The tokenizer is needed for as long as its texts are read. */
-static int tree_make(struct grammar_shelf *s, struct err *e)
-{
-    struct model *m = NULL;
-    const struct tokenizer *t;
-    if (!s->path)
-        return err_set(e, HP_EUNSUPPORTED,
-                       "this stage's model has no file with a tokenizer, so "
-                       "its tokens cannot be held to a grammar");
-    int rc = model_open_text(s->path, &m, e);
-    rc = rc < 0 ? rc : model_tokenizer(m, &t, e);
-    rc = rc < 0 ? rc : token_tree_of_tokenizer(t, s->vocabulary, &s->tree, e);
-    if (m)
-        model_close(&m);
-    if (rc < 0 && e) /* clients read it, whom no folder here concerns */
-        err_rename(e, s->path, "the model's file");
-    return rc;
-}
+/* ---- automata ---- */
 
 /* Automata that nobody uses go, least recent first, until at most `most` bytes of them are left;
  * gives the bytes of all. */
@@ -98,9 +164,10 @@ static int automaton_make(struct grammar_shelf *s, struct pack_span grammar,
     if (bytes > GRAMMAR_SHELF_BYTES || s->n_list >= GRAMMAR_SHELF_MOST)
         return err_set(e, HP_EBUSY, "%zu grammars with %zu MB are in use here; try again later",
                        s->n_list, bytes / 1000000);
-    int rc = s->tree ? 0 : tree_make(s, e);
+    const struct token_tree *tree;
+    int rc = grammar_shelf_tree(s, &tree, e);
     rc = rc < 0 ? rc : grammar_read(grammar.data, grammar.size, &g, e);
-    rc = rc < 0 ? rc : automaton_create(&g, s->tree, &made.automaton, e);
+    rc = rc < 0 ? rc : automaton_create(&g, tree, &made.automaton, e);
     if (rc == 0 && !vector_push(s->list, s->n_list, s->list_room, made)) {
         automaton_destroy(&made.automaton);
         rc = err_no_memory(e, "a grammar");

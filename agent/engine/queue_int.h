@@ -63,7 +63,7 @@ uint32_t queue_sequence_room(const struct queue_sequence *s, uint32_t position);
 bool queue_first_next(struct queue *q, struct batch *b);
 /* A sequence is closed: batches that have nobody else any more are not waited for as long. */
 void queue_flights_forget(struct queue *q, uint64_t id, uint64_t now_ns);
-/* It leaves for the next stage. */
+/* The batch leaves for the next stage. */
 void queue_flight_leave(struct queue *q, const struct batch *b, uint64_t now_ns, double expected_s);
 uint64_t queue_flights_deadline_ns(const struct queue *q);
 void queue_flights_renew(struct queue *q, uint64_t now_ns);

@@ -1,6 +1,8 @@
 /* The order of things: penalties and bias on the logits; then temperature; then top-k, top-p and
  * min-p each cut what is left of the tail; then one draw.
  *
+ * Another order is sampler_steps.c's.
+ *
  * There are two ways to one result. The exact one copies, sorts and adds weight by weight; what it
  * picks is what a seed means. The fast one has the same weights to the bit, finds where the cuts
  * and the draw fall by adding them in another order, and leaves a pick to the exact one where that
@@ -13,8 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/engine/sampler_adjust.h"
+#include "agent/engine/sampler_cuts.h"
 #include "agent/engine/sampler_int.h"
 #include "agent/engine/sampler_select.h"
+#include "agent/engine/sampler_steps.h"
 #include "common/vector.h"
 #include "model/grammar/automaton.h"
 
@@ -36,8 +41,8 @@ int sampler_create(const struct sampling_params *p, int vocabulary, const uint32
         return rc;
     struct sampler *s = calloc(1, sizeof *s);
     if (s) {
-        s->in_prompt = calloc((size_t)vocabulary, sizeof *s->in_prompt);
-        s->in_output = calloc((size_t)vocabulary, sizeof *s->in_output);
+        s->listed = calloc((size_t)vocabulary, sizeof *s->listed);
+        s->times = calloc((size_t)vocabulary, sizeof *s->times);
         s->candidates = calloc((size_t)vocabulary + SAMPLER_SLACK, sizeof *s->candidates);
         s->seen = calloc((size_t)vocabulary, sizeof *s->seen);
         s->weights = calloc((size_t)vocabulary, sizeof *s->weights);
@@ -46,7 +51,7 @@ int sampler_create(const struct sampling_params *p, int vocabulary, const uint32
                      (p->min_tokens && p->late_ids.count) || p->grammar.size > 0;
         s->adjusted = s->adjusts ? calloc((size_t)vocabulary, sizeof *s->adjusted) : NULL;
     }
-    if (!s || !s->in_prompt || !s->in_output || !s->candidates || !s->seen || !s->weights ||
+    if (!s || !s->listed || !s->times || !s->candidates || !s->seen || !s->weights ||
         (s->adjusts && !s->adjusted)) {
         sampler_destroy(&s);
         return err_set(e, HP_ENOMEM, "no memory for a sampler over %d tokens", vocabulary);
@@ -58,11 +63,7 @@ int sampler_create(const struct sampling_params *p, int vocabulary, const uint32
     }
     s->vocabulary = vocabulary;
     s->kernels = sampler_kernels_best();
-    for (size_t i = 0; i < n_prompt; i++)
-        if (prompt[i] < (uint32_t)vocabulary && !s->in_prompt[prompt[i]]) {
-            s->in_prompt[prompt[i]] = 1;
-            s->seen[s->n_seen++] = prompt[i];
-        }
+    sampler_prompt_see(s, prompt, n_prompt);
     *out = s;
     return 0;
 }
@@ -73,8 +74,9 @@ void sampler_destroy(struct sampler **self)
     *self = NULL;
     if (!s)
         return;
-    free(s->in_prompt);
-    free(s->in_output);
+    free(s->listed);
+    free(s->times);
+    free(s->recent);
     free(s->candidates);
     free(s->seen);
     free(s->adjusted);
@@ -89,8 +91,7 @@ void sampler_destroy(struct sampler **self)
 
 void sampler_accept(struct sampler *s, uint32_t token)
 {
-    if (token < (uint32_t)s->vocabulary && !s->in_output[token]++ && !s->in_prompt[token])
-        s->seen[s->n_seen++] = token;
+    sampler_output_see(s, token);
     s->n_picks++;
     if (s->matcher)
         matcher_accept(s->matcher, token);
@@ -118,6 +119,16 @@ struct pack_span sampler_grammar(const struct sampler *s)
     return s->params.grammar;
 }
 
+bool sampler_needs_texts(const struct sampler *s)
+{
+    return sampling_has_step(s->params.steps, SAMPLING_INFILL);
+}
+
+void sampler_texts_use(struct sampler *s, const struct token_tree *texts)
+{
+    s->texts = texts;
+}
+
 int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e)
 {
     int rc = matcher_create(a, s->most_tokens, s->ends, s->n_ends, &s->matcher, e);
@@ -130,49 +141,17 @@ int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e)
     return rc < 0 ? rc : matcher_error(s->matcher, e);
 }
 
+bool sampler_lacks(struct sampler *s)
+{
+    return s->matcher && matcher_lacks(s->matcher);
+}
+
 bool sampler_look_ahead(struct sampler *s)
 {
     return s->matcher && matcher_look_ahead(s->matcher);
 }
 
-static void mask_apply(float *row, const uint64_t *mask, size_t n)
-{
-    for (size_t i = 0; i < n; i += 64) {
-        uint64_t word = mask[i / 64];
-        size_t end = n - i < 64 ? n - i : 64;
-        for (size_t k = 0; word != UINT64_MAX && k < end; k++)
-            row[i + k] = word >> k & 1 ? row[i + k] : -INFINITY;
-    }
-}
-
 /* ---- drawing ---- */
-
-/* Only what was seen before, or is named, differs from the row. */
-static void logits_adjust(struct sampler *s, const float *logits)
-{
-    const struct sampling_params *p = &s->params;
-    memcpy(s->adjusted, logits, (size_t)s->vocabulary * sizeof *logits);
-    for (size_t i = 0; i < s->n_seen; i++) {
-        uint32_t t = s->seen[i];
-        float *logit = &s->adjusted[t];
-        if (p->repetition_penalty != 1)
-            *logit = *logit > 0 ? *logit / (float)p->repetition_penalty
-                                : *logit * (float)p->repetition_penalty;
-        if (s->in_output[t])
-            *logit -= (float)(p->presence_penalty + p->frequency_penalty * s->in_output[t]);
-    }
-    const struct sampling_bias *bias = p->bias.items;
-    for (size_t i = 0; i < p->bias.count; i++)
-        s->adjusted[bias[i].token] += (float)bias[i].bias;
-    for (size_t i = 0; s->n_picks < p->min_tokens && i < p->late_ids.count; i++)
-        s->adjusted[p->late_ids.items[i]] = -INFINITY;
-}
-
-static int keys_compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x > y ? -1 : 1;
-}
 
 /* The likeliest token; what is no number is not. */
 static uint32_t token_heaviest(const struct sampler *s, const float *row, float greatest)
@@ -222,54 +201,6 @@ static bool candidates_select(struct sampler *s, size_t k, size_t *n)
     return *n >= k;
 }
 
-static double total_weight(const uint64_t *c, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)sampler_candidate_weight(c[i]);
-    return sum;
-}
-
-static size_t keep_at_least(uint64_t *c, size_t n, float least)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (sampler_candidate_weight(c[i]) >= least)
-            c[kept++] = c[i];
-    return kept;
-}
-
-/* The heaviest whose weights together reach top_p of all. Only those are sorted that can be among
- * them. */
-static size_t cut_top_p(uint64_t *c, size_t n, double top_p)
-{
-    double wanted = top_p * total_weight(c, n), sum = 0;
-    size_t front = n < 64 ? n : 64;
-    for (;; front = front * 8 < n ? front * 8 : n) {
-        sampler_select_first(c, n, front);
-        if (front == n || total_weight(c, front) >= wanted)
-            break;
-    }
-    qsort(c, front, sizeof *c, keys_compare);
-    for (size_t i = 0; i < front; i++) {
-        sum += (double)sampler_candidate_weight(c[i]);
-        if (sum >= wanted)
-            return i + 1;
-    }
-    return front;
-}
-
-static uint32_t token_draw(const struct sampler *s, const uint64_t *c, size_t n)
-{
-    double at = sampler_chance(s) * total_weight(c, n);
-    for (size_t i = 0; i < n; i++) {
-        at -= (double)sampler_candidate_weight(c[i]);
-        if (at < 0)
-            return sampler_candidate_token(c[i]);
-    }
-    return sampler_candidate_token(c[n - 1]);
-}
-
 static uint32_t sample_exactly(struct sampler *s, const float *row, float greatest)
 {
     const struct sampling_params *p = &s->params;
@@ -282,10 +213,10 @@ static uint32_t sample_exactly(struct sampler *s, const float *row, float greate
         n = p->top_k;
     }
     if (p->top_p < 1)
-        n = cut_top_p(c, n, p->top_p);
+        n = sampler_cut_top_p(c, n, p->top_p);
     if (p->min_p > 0)
-        n = keep_at_least(c, n, (float)p->min_p);
-    return token_draw(s, c, n);
+        n = sampler_cut_light(c, n, (float)p->min_p);
+    return sampler_draw(c, n, sampler_chance(s));
 }
 
 /* ---- the fast way ---- */
@@ -324,7 +255,7 @@ static double mass_at_least(const struct sampler *s, float least)
 {
     size_t n = s->kernels->gather(s->weights, s->weights, (size_t)s->vocabulary, least, INFINITY, 0,
                                   s->candidates);
-    return total_weight(s->candidates, n);
+    return sampler_mass(s->candidates, n);
 }
 
 /* Where the draw falls among weights of which `kept` are left, or a bit more. */
@@ -392,6 +323,8 @@ static uint32_t token_sample(struct sampler *s, const float *row, float greatest
     uint32_t token = 0;
     if (!isfinite(greatest))
         return token_heaviest(s, row, greatest);
+    if (s->params.steps)
+        return sampler_steps_pick(s, row, greatest);
     s->kernels->weigh(row, (size_t)s->vocabulary, (double)greatest, s->params.temperature,
                       s->weights);
     return sample_fast(s, &token) ? token : sample_exactly(s, row, greatest);
@@ -400,8 +333,8 @@ static uint32_t token_sample(struct sampler *s, const float *row, float greatest
 static uint32_t row_pick(struct sampler *s, const float *row)
 {
     float greatest = s->kernels->greatest(row, (size_t)s->vocabulary);
-    return s->params.temperature > 0 ? token_sample(s, row, greatest)
-                                     : token_heaviest(s, row, greatest);
+    return s->params.temperature > 0 || s->params.steps ? token_sample(s, row, greatest)
+                                                        : token_heaviest(s, row, greatest);
 }
 
 /* What is allowed and leaves tokens enough to end; where a few picks do not, or the logits rule out
@@ -411,7 +344,7 @@ static uint32_t allowed_pick(struct sampler *s, float *row)
     const uint64_t *mask = matcher_mask(s->matcher);
     if (!mask)
         return SAMPLER_NONE;
-    mask_apply(row, mask, (size_t)s->vocabulary);
+    s->kernels->rule_out(row, mask, (size_t)s->vocabulary);
     for (int i = 0; i < FIT_TRIES; i++) {
         uint32_t token = row_pick(s, row);
         if (!(row[token] > -INFINITY))
@@ -427,7 +360,7 @@ uint32_t sampler_pick(struct sampler *s, const float *logits)
 {
     const float *row = logits;
     if (s->adjusts) {
-        logits_adjust(s, logits);
+        sampler_logits_adjust(s, logits);
         row = s->adjusted;
     }
     uint32_t token = s->matcher ? allowed_pick(s, s->adjusted) : row_pick(s, row);

@@ -10,13 +10,14 @@
 #include "common/sampling.h"
 
 struct sampler;
-struct automaton; /* model/grammar/automaton.h */
+struct automaton;  /* model/grammar/automaton.h */
+struct token_tree; /* model/grammar/token_tree.h */
 /* Copies the parameters. HP_EINVAL (sampling_check), HP_ENOMEM. */
 int sampler_create(const struct sampling_params *p, int vocabulary, const uint32_t *prompt,
                    size_t n_prompt, struct sampler **out, struct err *e);
 void sampler_destroy(struct sampler **s);
-/* What its parameters' grammar needs beside them: tokens that the answer may have, and those that
- * end it (copied). Before any token is accepted. HP_ENOMEM. */
+/* What its parameters' grammar and infill need beside them: tokens that the answer may have, and
+ * those that end it (copied). Before any token is accepted. HP_ENOMEM. */
 int sampler_expect(struct sampler *s, uint64_t most_tokens, const uint32_t *ends, size_t n_ends,
                    struct err *e);
 /* The grammar of its parameters, until it is constrained. */
@@ -25,6 +26,12 @@ struct pack_span sampler_grammar(const struct sampler *s);
  * accepted before are told to it. As matcher_create. */
 int sampler_constrain(struct sampler *s, struct automaton *a, struct err *e);
 
+/* Whether its steps compare how tokens read, and then these, which outlive it. */
+bool sampler_needs_texts(const struct sampler *s);
+void sampler_texts_use(struct sampler *s, const struct token_tree *texts);
+
+/* Whether sampler_look_ahead would find something. */
+bool sampler_lacks(struct sampler *s);
 /* Finds what the next pick will need and does not need logits for: the tokens that the grammar
  * allows. False: there was nothing to find. */
 bool sampler_look_ahead(struct sampler *s);
@@ -39,8 +46,8 @@ void sampler_accept(struct sampler *s, uint32_t token);
 
 struct sample_ask; /* agent/backend/backend.h */
 /* What a device needs to pick what sampler_pick would; its changes hold until the next call. False:
- * the host alone can pick, for a grammar's sake, top-k of very many, a token that is biased twice,
- * or want of memory. */
+ * the host alone can pick, for a grammar's sake, another order of steps, top-k of very many, a
+ * token that is biased twice, or want of memory. */
 bool sampler_ask(struct sampler *s, struct sample_ask *out);
 
 struct sampler_kernels;

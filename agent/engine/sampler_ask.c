@@ -38,8 +38,8 @@ static uint32_t seen_write(const struct sampler *s, struct sample_change *to)
     const struct sampling_params *p = &s->params;
     uint32_t n = 0;
     for (size_t i = 0; i < s->n_seen; i++) {
-        uint32_t token = s->seen[i], times = s->in_output[token];
-        if (times || p->repetition_penalty != 1)
+        uint32_t token = s->seen[i], times = s->times[token];
+        if (times || (p->repetition_penalty != 1 && sampler_penalises(s, token)))
             to[n++] = (struct sample_change){
                 token, times ? (float)(p->presence_penalty + p->frequency_penalty * times) : 0};
     }
@@ -72,7 +72,7 @@ bool sampler_ask(struct sampler *s, struct sample_ask *out)
                                .chance = sampler_chance(s),
                                .repetition = (float)p->repetition_penalty,
                                .top_k = p->top_k < UINT32_MAX ? (uint32_t)p->top_k : UINT32_MAX};
-    if (s->matcher || p->grammar.size || (selects && p->top_k > SAMPLER_SELECT_FEW))
+    if (s->matcher || p->grammar.size || p->steps || (selects && p->top_k > SAMPLER_SELECT_FEW))
         return false;
     if (!s->adjusts)
         return true;

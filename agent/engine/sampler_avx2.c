@@ -30,6 +30,8 @@
 #define VF_BETWEEN(v, low, high)                                                                   \
     ((unsigned)_mm256_movemask_ps(                                                                 \
         _mm256_and_ps(_mm256_cmp_ps(v, low, _CMP_GE_OQ), _mm256_cmp_ps(v, high, _CMP_LE_OQ))))
+/* Lanes whose bit is set from the first, the others from the second. */
+#define VF_PICK lanes_pick
 #define VH __m128
 #define VH_LOAD _mm_loadu_ps
 #define VH_STORE _mm_storeu_ps
@@ -93,6 +95,13 @@ static inline void pack_store(uint64_t *out, unsigned mask, __m256i c)
     _mm256_storeu_si256((__m256i *)out, _mm256_permutevar8x32_epi32(c, order));
 }
 
+static inline __m256 lanes_pick(uint64_t bits, __m256 set, __m256 others)
+{
+    const __m256i lanes = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
+    __m256i mine = _mm256_and_si256(_mm256_set1_epi32((int)(bits & 0xFF)), lanes);
+    return _mm256_blendv_ps(others, set, _mm256_castsi256_ps(_mm256_cmpeq_epi32(mine, lanes)));
+}
+
 #include "agent/engine/sampler_simd.inc"
 
 static bool cpu_runs_it(void)
@@ -100,5 +109,6 @@ static bool cpu_runs_it(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-const struct sampler_kernels sampler_avx2 = {"avx2",    cpu_runs_it, row_greatest, row_find,
-                                             row_weigh, row_gather,  keep_before,  row_sum};
+const struct sampler_kernels sampler_avx2 = {"avx2",      cpu_runs_it, row_greatest,
+                                             row_find,    row_weigh,   row_gather,
+                                             keep_before, row_sum,     row_rule_out};

@@ -23,6 +23,8 @@
 #define VF_EQUAL(a, b) ((unsigned)_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ))
 #define VF_BETWEEN(v, low, high)                                                                   \
     ((unsigned)_mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(v, low, _CMP_GE_OQ), v, high, _CMP_LE_OQ))
+/* Lanes whose bit is set from the first, the others from the second. */
+#define VF_PICK(bits, set, others) _mm512_mask_mov_ps(others, (__mmask16)(bits), set)
 #define VH __m256
 #define VH_LOAD _mm256_loadu_ps
 #define VH_STORE _mm256_storeu_ps
@@ -72,5 +74,6 @@ static bool cpu_runs_it(void)
            __builtin_cpu_supports("avx512vnni");
 }
 
-const struct sampler_kernels sampler_avx512 = {"avx512",  cpu_runs_it, row_greatest, row_find,
-                                               row_weigh, row_gather,  keep_before,  row_sum};
+const struct sampler_kernels sampler_avx512 = {"avx512",    cpu_runs_it, row_greatest,
+                                               row_find,    row_weigh,   row_gather,
+                                               keep_before, row_sum,     row_rule_out};

@@ -4,6 +4,7 @@
 
 #include "agent/backend/backend.h"
 #include "agent/engine/sampler.h"
+#include "agent/engine/sampler_infill.h"
 #include "agent/engine/sampler_order.h"
 #include "common/env.h"
 
@@ -11,11 +12,13 @@ struct sampler {
     struct sampling_params params;
     int vocabulary;
     uint64_t n_picks;
-    bool adjusts;        /* some penalty or bias is on */
-    uint8_t *in_prompt;  /* [vocabulary] */
-    uint32_t *in_output; /* [vocabulary]: times */
-    uint32_t *seen;      /* [vocabulary]: those of either, each once */
+    bool adjusts;   /* some penalty or bias is on */
+    uint32_t *seen; /* [vocabulary]: tokens of prompt and output, each once */
     size_t n_seen;
+    uint8_t *listed;  /* [vocabulary]: it is among these */
+    uint32_t *times;  /* [vocabulary]: in the output, or in the window of the penalties */
+    uint32_t *recent; /* [n_recent]: with such a window, all tokens since its beginning */
+    size_t n_recent, recent_room;
     float *adjusted; /* [vocabulary]: logits with penalties and bias; NULL where nothing adjusts */
     float *weights;  /* [vocabulary] */
     uint64_t *candidates; /* [vocabulary + SAMPLER_SLACK] */
@@ -25,11 +28,18 @@ struct sampler {
     const struct sampler_kernels *kernels;
     struct sampler_order order;
     /* of a grammar */
-    struct matcher *matcher; /* NULL: none yet */
+    struct matcher *matcher;        /* NULL: none yet */
+    const struct token_tree *texts; /* of steps that compare them; NULL: nobody has told */
     uint64_t most_tokens;
     uint32_t *ends, *before; /* before: tokens that were accepted until there is a matcher */
     size_t n_ends, n_before, before_room;
 };
+
+/* Whether penalties are over a token that was seen: those of a window forget. */
+static inline bool sampler_penalises(const struct sampler *s, uint32_t token)
+{
+    return !s->params.penalty_window || s->times[token] > 0;
+}
 
 /* Uniform in [0, 1) from seed and count alone. */
 static inline double sampler_chance(const struct sampler *s)

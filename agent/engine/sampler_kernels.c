@@ -58,8 +58,16 @@ static double row_sum(const float *w, size_t n)
     return all;
 }
 
-const struct sampler_kernels sampler_plain = {"plain",   every_cpu,  row_greatest, row_find,
-                                              row_weigh, row_gather, keep_before,  row_sum};
+static void row_rule_out(float *x, const uint64_t *allowed, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(allowed[i / 64] >> i % 64 & 1))
+            x[i] = -INFINITY;
+}
+
+const struct sampler_kernels sampler_plain = {"plain",     every_cpu, row_greatest,
+                                              row_find,    row_weigh, row_gather,
+                                              keep_before, row_sum,   row_rule_out};
 
 const struct sampler_kernels *const sampler_kernels_all[] = {&sampler_avx512, &sampler_avx2,
                                                              &sampler_plain, NULL};

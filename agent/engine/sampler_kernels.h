@@ -52,6 +52,8 @@ struct sampler_kernels {
     size_t (*keep_before)(uint64_t *c, size_t n, uint64_t pivot);
     /* In any order of addition. */
     double (*sum)(const float *w, size_t n);
+    /* Values whose bit is not set, in words of 64, become -infinity. */
+    void (*rule_out)(float *x, const uint64_t *allowed, size_t n);
 };
 
 extern const struct sampler_kernels sampler_plain, sampler_avx2, sampler_avx512;

@@ -102,6 +102,10 @@ static void weights_fill(const struct section_config *c, struct section_plan *p,
         uint64_t scratch =
             product ? b->matmul_scratch_bytes(c->device, u->source, u->use, f32, rows) : 0;
         p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
+        uint32_t step = product && b->matmul_row_step
+                            ? b->matmul_row_step(c->device, u->source, u->use, f32)
+                            : 0;
+        p->row_step = step > p->row_step ? step : p->row_step;
     }
 }
 
@@ -155,7 +159,8 @@ int section_footprint(const struct section_config *c, struct section_need *out, 
         return rc;
     *out = (struct section_need){
         .weight_bytes = plan.weight_bytes,
-        .activation_bytes = buffers_bytes(c->device->backend, &plan.section) + plan.scratch_bytes};
+        .activation_bytes = buffers_bytes(c->device->backend, &plan.section) + plan.scratch_bytes,
+        .row_step = plan.row_step};
     section_plan_free(&plan);
     return 0;
 }

@@ -26,9 +26,11 @@ struct section_config {
                                   it could be read (model_check); NULL: nobody looks */
 };
 
-/* Bytes on the device: of weights, of values and scratch, and of what sequences keep. */
+/* Bytes on the device: of weights, of values and scratch, and of what sequences keep. And what
+ * slices are quickest in multiples of, as the backend says of the matrices; 0: nobody knows. */
 struct section_need {
     uint64_t weight_bytes, activation_bytes, state_bytes;
+    uint32_t row_step;
 };
 /* All but the state. HP_ENOMEM, HP_EUNSUPPORTED. */
 int section_footprint(const struct section_config *c, struct section_need *out, struct err *e);
@@ -53,6 +55,7 @@ struct section_plan {
     int n_weights;
     int *weight_of; /* [section.n_ops][OP_WEIGHTS_MAX]: row of `weights`, or -1 */
     uint64_t weight_bytes, scratch_bytes;
+    uint32_t row_step; /* as section_need has it */
 };
 
 /* Free with section_plan_free. HP_ENOMEM, HP_EUNSUPPORTED (the device lacks an operator). */

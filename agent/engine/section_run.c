@@ -115,6 +115,13 @@ struct tensor section_run_value(const struct section_run *r, int value, uint64_t
     return section_tensor(&r->plan.section, r->buffers, value, rows);
 }
 
+/* As op_call has it. */
+static int last_reader_of(const struct graph_section *s, int i)
+{
+    int last = s->last_read[s->ops[i]->outputs[0]];
+    return last > i && last < s->n_ops ? last - i : 0;
+}
+
 /* What each operator reads and writes. */
 static void calls_place(struct section_run *r)
 {
@@ -130,6 +137,7 @@ static void calls_place(struct section_run *r)
         for (int k = 0; k < op->n_inputs; k++)
             call->inputs[k] = section_run_value(r, op->inputs[k], value_rows(r, op->inputs[k]));
         call->out = section_run_value(r, op->outputs[0], value_rows(r, op->outputs[0]));
+        call->last_reader = last_reader_of(&r->plan.section, i);
     }
 }
 
@@ -381,7 +389,9 @@ void section_run_copy(struct section_run *r, const int *values, int n, uint64_t 
     uint8_t *at = host;
     for (int i = 0; i < n; i++) {
         struct tensor device = section_run_value(r, values[i], rows);
-        enum dtype t = device.dtype == DTYPE_F32 ? outside : device.dtype;
+        enum dtype t = device.dtype == DTYPE_F32
+                           ? graph_value_border(&r->config.graph->values[values[i]], outside)
+                           : device.dtype;
         struct tensor there = tensor_on_host(at, t, rows, tensor_width(&device));
         if (to_host)
             r->backend->copy(r->stream, &there, &device);

@@ -32,11 +32,6 @@ static void stage_slot_unload(struct slot **self)
     free(s);
 }
 
-static uint64_t border_bytes(const struct graph *g, int layer, enum dtype border, uint32_t tokens)
-{
-    return dtype_bytes(border, tokens * graph_border_width(g, layer));
-}
-
 static void warm_plan(struct stage_slot *s, const struct stage_config *c, const struct graph *g)
 {
     uint32_t n = c->max_batch_tokens < 16 ? c->max_batch_tokens : 16,
@@ -44,10 +39,10 @@ static void warm_plan(struct stage_slot *s, const struct stage_config *c, const 
     n = known < n ? known : n;
     s->warm_tokens = c->kv_tokens < n ? (uint32_t)c->kv_tokens : n;
     s->input_bytes = c->first_layer > 0
-                         ? border_bytes(g, c->first_layer - 1, c->border, s->warm_tokens)
+                         ? graph_border_bytes(g, c->first_layer - 1, c->border, s->warm_tokens)
                          : s->warm_tokens * sizeof(uint32_t);
     s->output_bytes = c->end_layer < g->n_layers
-                          ? border_bytes(g, c->end_layer - 1, c->border, s->warm_tokens)
+                          ? graph_border_bytes(g, c->end_layer - 1, c->border, s->warm_tokens)
                           : graph_head_width(g) * sizeof(float);
 }
 
@@ -102,8 +97,8 @@ static uint64_t stage_slot_missing(const struct slot *s)
 
 static int stage_slot_submit(struct slot *s, const struct slot_batch *b, struct err *e)
 {
-    const struct stage_logits logits = {b->scoring, b->sampling};
-    return stage_submit_with(stage_of(s), b->runs, b->n_runs, b->input, b->output, &logits, e);
+    const struct stage_ways ways = {b->scoring, b->sampling, b->from, b->to};
+    return stage_submit_with(stage_of(s), b->runs, b->n_runs, b->input, b->output, &ways, e);
 }
 
 static bool stage_slot_pending(const struct slot *s, void (*over)(void *ctx), void *ctx)

@@ -27,8 +27,9 @@ struct slot_batch {
     int n_runs;
     const void *input;
     void *output;
-    const struct forward_scoring *scoring;   /* NULL: none of its tokens is scored */
-    const struct forward_sampling *sampling; /* NULL: the device picks none of its tokens */
+    const struct forward_scoring *scoring;       /* NULL: none of its tokens is scored */
+    const struct forward_sampling *sampling;     /* NULL: the device picks none of its tokens */
+    const struct forward_device_rows *from, *to; /* NULL: by the host */
     /* a graph's: as fixed_submit has them */
     const struct fixed_value *inputs, *outputs;
     int n_inputs, n_outputs;

@@ -54,7 +54,7 @@ struct spill_wanted {
 struct spill_wanted spill_wanted_of(const struct kv_shape *s, uint32_t n_pages, uint32_t kept);
 /* Whether this piece of the file is. */
 bool spill_wanted_has(const struct spill_wanted *w, const struct kv_range *piece);
-/* That file has been read; whether any of it was wanted. */
+/* The file of that head has been read; whether any of it was wanted. */
 bool spill_wanted_pass(struct spill_wanted *w, const struct spill_head *h);
 
 /* Whether both keep the same of a token, in the same layers. */

@@ -41,7 +41,7 @@ static int border_check(const struct graph *g, int layer, enum dtype border, str
     const struct graph_layer *l = &g->layers[layer];
     for (int i = 0; i < l->n_outputs; i++) {
         const struct graph_value *v = &g->values[l->outputs[i]];
-        size_t block = dtype_info(border)->block_elements;
+        size_t block = dtype_info(graph_value_border(v, border))->block_elements;
         if (v->dtype != DTYPE_F32)
             return err_set(e, HP_EUNSUPPORTED,
                            "%s would cross the border after %s as %s; only F32 values cross",
@@ -341,18 +341,11 @@ static bool guesses_end(const struct stage *s, const struct kv_sequence *q, uint
     return position >= q->settled && position < q->length;
 }
 
-/* Checks run i of a batch, takes pages for it, and puts it into the flight's tables; `row` is its
- * first row. */
-static int take_run(struct stage *s, struct stage_flight *f, const struct batch_run *run, int i,
-                    uint32_t row, struct err *e)
+/* Whether a run goes on with its sequence as the stage has it, and has a place from `row` on. */
+static int run_check(const struct stage *s, const struct kv_sequence *q,
+                     const struct batch_run *run, uint32_t row, struct err *e)
 {
     unsigned long long id = run->sequence;
-    struct kv_sequence *q = kv_cache_find(&s->kv, run->sequence);
-    if (!q)
-        return err_set(e, HP_EINVAL, "sequence %llu is not open", id);
-    for (int j = 0; j < i; j++)
-        if (f->sequences[j] == run->sequence)
-            return err_set(e, HP_EINVAL, "sequence %llu stands twice in a batch", id);
     if (q->n_awaited)
         return err_set(e, HP_EINVAL, "the keys and values of sequence %llu have not all come", id);
     if (run->n_tokens == 0)
@@ -378,9 +371,27 @@ static int take_run(struct stage *s, struct stage_flight *f, const struct batch_
                        run->n_tokens);
     if (run->n_tokens > s->config.max_batch_tokens - row)
         return err_set(e, HP_EINVAL, "a batch has at most %u tokens", s->config.max_batch_tokens);
+    return 0;
+}
+
+/* Checks run i of a batch, takes pages for it, and puts it into the flight's tables; `row` is its
+ * first row. */
+static int take_run(struct stage *s, struct stage_flight *f, const struct batch_run *run, int i,
+                    uint32_t row, struct err *e)
+{
+    unsigned long long id = run->sequence;
+    struct kv_sequence *q = kv_cache_find(&s->kv, run->sequence);
+    if (!q)
+        return err_set(e, HP_EINVAL, "sequence %llu is not open", id);
+    for (int j = 0; j < i; j++)
+        if (f->sequences[j] == run->sequence)
+            return err_set(e, HP_EINVAL, "sequence %llu stands twice in a batch", id);
+    int rc = run_check(s, q, run, row, e);
+    if (rc < 0)
+        return rc;
     if (run->first_position < q->length) /* guesses that were wrong */
         kv_cache_cut(&s->kv, q, run->first_position);
-    int rc = kv_cache_grow(&s->kv, forward_stream(s->forward), q, run->n_tokens, e);
+    rc = kv_cache_grow(&s->kv, forward_stream(s->forward), q, run->n_tokens, e);
     if (rc < 0)
         return rc;
     f->sequences[i] = run->sequence;
@@ -446,7 +457,7 @@ static void flight_settle(struct stage *s, const struct stage_flight *f)
 }
 
 static int batch_submit(struct stage *s, const struct batch_run *runs, int n_runs,
-                        const void *input, void *output, const struct stage_logits *logits,
+                        const void *input, void *output, const struct stage_ways *ways,
                         struct forward_timing *timing, struct err *e)
 {
     struct stage_flight *f = &s->flights[(s->oldest + s->n_flying) % STAGE_DEPTH];
@@ -459,12 +470,16 @@ static int batch_submit(struct stage *s, const struct batch_run *runs, int n_run
                                   .input = input,
                                   .logit_rows = f->logit_rows,
                                   .scored_rows = f->scored_rows,
-                                  .scoring = logits->scoring,
-                                  .sampling = logits->sampling,
+                                  .scoring = ways->scoring,
+                                  .sampling = ways->sampling,
                                   .timing = timing,
                                   .failure = &f->scoring,
                                   .output = output,
                                   .kv = s->kv.groups};
+    if (ways->from)
+        batch.from = *ways->from;
+    if (ways->to)
+        batch.to = *ways->to;
     f->scoring = (struct err){0};
     int rc = take_batch(s, f, runs, n_runs, input, &batch, e);
     if (rc < 0) {
@@ -481,13 +496,13 @@ static int batch_submit(struct stage *s, const struct batch_run *runs, int n_run
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
                  void *output, struct err *e)
 {
-    return batch_submit(s, runs, n_runs, input, output, &(struct stage_logits){0}, NULL, e);
+    return batch_submit(s, runs, n_runs, input, output, &(struct stage_ways){0}, NULL, e);
 }
 
 int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-                      void *output, const struct stage_logits *logits, struct err *e)
+                      void *output, const struct stage_ways *ways, struct err *e)
 {
-    return batch_submit(s, runs, n_runs, input, output, logits, NULL, e);
+    return batch_submit(s, runs, n_runs, input, output, ways, NULL, e);
 }
 
 bool stage_pending(const struct stage *s, void (*over)(void *ctx), void *ctx)
@@ -532,7 +547,7 @@ int stage_run(struct stage *s, const struct batch_run *runs, int n_runs, const v
 int stage_run_timed(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
                     void *output, struct forward_timing *timing, struct err *e)
 {
-    int rc = batch_submit(s, runs, n_runs, input, output, &(struct stage_logits){0}, timing, e);
+    int rc = batch_submit(s, runs, n_runs, input, output, &(struct stage_ways){0}, timing, e);
     return rc < 0 ? rc : stage_complete(s, e);
 }
 

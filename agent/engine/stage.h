@@ -102,17 +102,21 @@ int64_t stage_sequence_length(const struct stage *s, uint64_t sequence);
 enum { STAGE_DEPTH = 2 };
 int stage_submit(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
                  void *output, struct err *e);
-/* What becomes of logits beside being written (forward.h); each may be NULL. */
+/* What else becomes of logits than being written, and rows that come or go by the device's memory
+ * instead of `input` and `output` (forward.h); each may be NULL. */
 struct forward_scoring;
 struct forward_sampling;
-struct stage_logits {
+struct forward_device_rows;
+struct stage_ways {
     const struct forward_scoring *scoring; /* of runs with tokens to be scored (`n_scored`): what is
                                               made of their logits is seen before it returns */
     const struct forward_sampling *sampling; /* of the rows that would be written; holds until the
                                                 batch is complete */
+    const struct forward_device_rows *from, *to; /* hold during the call, their memory until the
+                                                    batch is complete */
 };
 int stage_submit_with(struct stage *s, const struct batch_run *runs, int n_runs, const void *input,
-                      void *output, const struct stage_logits *logits, struct err *e);
+                      void *output, const struct stage_ways *ways, struct err *e);
 /* Whether the batch that was submitted last is still under way: then over(ctx) is called once, on a
  * thread of the device's, when it is not. False where it is done, and where there is none. */
 bool stage_pending(const struct stage *s, void (*over)(void *ctx), void *ctx);

@@ -7,14 +7,14 @@
 
 enum { VALUES = 10, STEPS_MAX = 20 };
 /* A layer's values: rows of numbers that its operators read and write. */
-enum value { X, ANGLES, NORMED, Q, K, V, ATTENDED, GATE, UP, POSITIONS };
+enum layer_value { X, ANGLES, NORMED, Q, K, V, ATTENDED, GATE, UP, POSITIONS };
 
 struct llama_step {
     struct graph_op op;
     const struct weight *list[OP_WEIGHTS_MAX];
     struct device_weight *weight;
     struct device_op *ready;
-    enum value in[3], out;
+    enum layer_value in[3], out;
 };
 struct llama_layer {
     struct llama_step steps[STEPS_MAX];
@@ -105,8 +105,8 @@ static void step_add(struct llama_layers *l, struct llama_layer *to, struct llam
     must(l->backend->op_prepare(l->device, &request, &s->ready, &e), &e);
 }
 
-static void product_add(struct llama_layers *l, struct llama_layer *to, enum value in,
-                        enum value out, int which)
+static void product_add(struct llama_layers *l, struct llama_layer *to, enum layer_value in,
+                        enum layer_value out, int which)
 {
     step_add(l, to,
              (struct llama_step){.op = {.kind = OP_MATMUL, .n_inputs = out == X ? 2 : 1},
@@ -125,7 +125,7 @@ static void norm_add(struct llama_layers *l, struct llama_layer *to)
         &l->norm, WEIGHT_VECTOR);
 }
 
-static void rope_add(struct llama_layers *l, struct llama_layer *to, enum value of)
+static void rope_add(struct llama_layers *l, struct llama_layer *to, enum layer_value of)
 {
     step_add(l, to,
              (struct llama_step){

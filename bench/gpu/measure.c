@@ -20,7 +20,7 @@ static const uint64_t MEMORY_BYTES = 8ull << 30;
 
 /* Best of a few rounds after one that warms up; before a device's first figures of decode so many
  * steps, in which it finds out how products go (agent/backend/cuda/tuning.c). */
-enum { ROUNDS = 5, DECIDING = 20 };
+enum { ROUNDS = 5, DECIDING = 40 };
 
 static double run_best(struct llama_layers *l, uint32_t sequences, uint32_t tokens, uint32_t prefix)
 {
@@ -217,7 +217,10 @@ static void ways_print(const struct llama_shape *s, const struct limits *most)
         {"way=0", "decode, Q4_K, no block stays: steps"},
         {"way=1", "decode, Q4_K, 4 blocks stay: steps"},
         {"way=2", "decode, Q4_K, 6 blocks stay: steps"},
-        {NULL, "decode, Q4_K, the fastest for each: steps"},
+        {"way=3", "decode, Q4_K, no block stays, few ask far ahead: steps"},
+        {"way=4", "decode, Q4_K, 4 blocks stay, few ask far ahead: steps"},
+        {"way=5", "decode, Q4_K, 4 blocks stay, all ask far ahead: steps"},
+        {NULL, "decode, Q4_K, the fastest way: steps"},
     };
     for (size_t i = 0; is_wanted("ways_q4_k") && i < sizeof ways / sizeof *ways; i++) {
         if (ways[i][0])

@@ -52,6 +52,12 @@ int matcher_error(const struct matcher *m, struct err *e)
     return err_set(e, HP_EUNSUPPORTED, "this program has no grammars");
 }
 
+bool matcher_lacks(struct matcher *m)
+{
+    (void)m;
+    return false;
+}
+
 bool matcher_look_ahead(struct matcher *m)
 {
     (void)m;

@@ -178,9 +178,12 @@ static bool is_browser(const struct http_request *r)
  * -d` calls JSON a form, too, as the tutorials of Ollama have it. */
 bool access_refuse_type(struct http_exchange *x, const struct http_request *r, bool binary)
 {
-    const char *type = r->content_type;
-    if (strcmp(r->method, "POST") != 0 || !type)
-        return false;
+    const char *type = r->content_type, *encoded = http_encoding_why(r);
+    bool posts = strcmp(r->method, "POST") == 0;
+    if (posts && encoded)
+        openai_error(x, 415, encoded, NULL, "unsupported_media_type");
+    if (!posts || encoded || !type)
+        return posts && encoded;
     size_t n = strcspn(type, "; \t");
     bool form = type_is(type, n, "application/x-www-form-urlencoded");
     if (type_is(type, n, "application/json") || (form && !is_browser(r)) ||

@@ -1,5 +1,4 @@
-/* Who may ask: API keys, and on loopback hosts and pages. Only gateway.c includes this; on the
- * loop's thread. */
+/* Who may ask: API keys, and on loopback hosts and pages. On the loop's thread. */
 #ifndef HP_COORDINATOR_GATEWAY_ACCESS_H
 #define HP_COORDINATOR_GATEWAY_ACCESS_H
 
@@ -44,8 +43,8 @@ bool access_refuse_spent(const struct access *a, struct http_exchange *x,
 /* ... because its key may use some deployments, and this is about all of them. */
 bool access_refuse_partial(const struct access *a, struct http_exchange *x,
                            const struct http_request *r);
-/* ... because its body is said not to be JSON, nor, where those are `binary`, tensors. What is
- * called a form is taken for JSON, unless a browser sent it. */
+/* ... because its body is said not to be JSON, nor, where those are `binary`, tensors, or to be
+ * compressed. What is called a form is taken for JSON, unless a browser sent it. */
 bool access_refuse_type(struct http_exchange *x, const struct http_request *r, bool binary);
 
 #endif

@@ -19,6 +19,16 @@ void answer_reader_init(struct answer_reader *r, const struct answer_rules *rule
                                                                   : ANSWER_TEXT;
 }
 
+bool answer_may_reason(const struct answer_reader *r)
+{
+    return r->rules.reasons || has_channels(r);
+}
+
+bool answer_reasons(const struct answer_reader *r)
+{
+    return r->state == ANSWER_REASONING || (r->state == ANSWER_BODY && r->thinks);
+}
+
 void answer_reader_free(struct answer_reader *r)
 {
     buffer_free(&r->held);

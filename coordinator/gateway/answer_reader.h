@@ -65,6 +65,9 @@ struct answer_reader {
     size_t n_calls;
 };
 
+/* Whether reasoning is split off at all, and whether what comes now is such. */
+bool answer_may_reason(const struct answer_reader *r);
+bool answer_reasons(const struct answer_reader *r);
 /* The rules are copied; what they point to outlives the reader. */
 void answer_reader_init(struct answer_reader *r, const struct answer_rules *rules);
 void answer_reader_free(struct answer_reader *r);

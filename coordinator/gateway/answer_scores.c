@@ -11,7 +11,8 @@ static const double LEAST = -9999; /* as OpenAI writes what is next to impossibl
 
 void answer_scores_fini(struct answer_scores *s)
 {
-    struct buffer *all[] = {&s->waiting, &s->tokens, &s->values, &s->tops, &s->offsets, &s->prompt};
+    struct buffer *all[] = {&s->waiting, &s->tokens, &s->values, &s->tops,
+                            &s->offsets, &s->prompt, &s->ids};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         buffer_free(all[i]);
 }
@@ -31,7 +32,7 @@ static void token_write(struct buffer *out, const struct answer_scores *s, uint3
     size_t n;
     const char *text = tokenizer_token_bytes(s->tokenizer, id, &n);
     char spelt[8 + 4 * 32];
-    if (s->chat || utf8_valid_prefix(text, n) == n || n > 32) {
+    if (s->shape != SCORES_OF_COMPLETION || utf8_valid_prefix(text, n) == n || n > 32) {
         json_write_string(out, text, n);
         return;
     }
@@ -41,15 +42,23 @@ static void token_write(struct buffer *out, const struct answer_scores *s, uint3
     json_write_string(out, spelt, used);
 }
 
-static void chat_token_write(struct buffer *out, const struct answer_scores *s, uint32_t id,
-                             float logprob)
+/* An object that stays open. */
+static void token_object_write(struct buffer *out, const struct answer_scores *s, uint32_t id,
+                               float logprob)
 {
     size_t n;
     const char *text = tokenizer_token_bytes(s->tokenizer, id, &n);
-    buffer_printf(out, "{\"token\":");
+    buffer_printf(out, "{");
+    if (s->shape == SCORES_OF_LLAMA)
+        buffer_printf(out, "\"id\":%u,", id);
+    buffer_printf(out, "\"token\":");
     token_write(out, s, id);
-    buffer_printf(out, ",\"logprob\":");
-    number_write(out, logprob);
+    if (s->probabilities) {
+        buffer_printf(out, ",\"prob\":%.9g", isnan(logprob) ? 0 : exp((double)logprob));
+    } else {
+        buffer_printf(out, ",\"logprob\":");
+        number_write(out, logprob);
+    }
     buffer_printf(out, ",\"bytes\":[");
     for (size_t i = 0; i < n; i++)
         buffer_printf(out, "%s%u", i ? "," : "", (uint8_t)text[i]);
@@ -103,15 +112,15 @@ static const char *list_comma(const struct buffer *out)
     return out->size ? "," : "";
 }
 
-static void chat_row(struct answer_scores *s, uint32_t id, const struct score *row)
+static void object_row(struct answer_scores *s, uint32_t id, const struct score *row)
 {
     struct buffer *out = &s->tokens;
     buffer_printf(out, "%s", list_comma(out));
-    chat_token_write(out, s, id, row[0].logprob);
-    buffer_printf(out, ",\"top_logprobs\":[");
+    token_object_write(out, s, id, row[0].logprob);
+    buffer_printf(out, ",\"%s\":[", s->probabilities ? "top_probs" : "top_logprobs");
     for (uint32_t i = 0; i < s->top && row[1 + i].id != SCORE_NONE; i++) {
         buffer_printf(out, "%s", i ? "," : "");
-        chat_token_write(out, s, row[1 + i].id, row[1 + i].logprob);
+        token_object_write(out, s, row[1 + i].id, row[1 + i].logprob);
         buffer_printf(out, "}");
     }
     buffer_printf(out, "]}");
@@ -199,22 +208,24 @@ void answer_scores_come(struct answer_scores *s, const struct score *scores, siz
 void answer_scores_token(struct answer_scores *s, uint32_t id)
 {
     size_t bytes = s->said_width * sizeof(struct score);
+    if (s->lists_ids)
+        buffer_printf(&s->ids, "%s%u", list_comma(&s->ids), id);
     if (!bytes || s->waiting.size < bytes)
         return;
     const struct score *row = (const struct score *)(const void *)s->waiting.data;
     s->sum += isfinite(row->logprob) && (double)row->logprob > LEAST ? (double)row->logprob : LEAST;
     s->n_summed++;
-    if (s->tells && s->chat)
-        chat_row(s, id, row);
-    else if (s->tells)
+    if (s->tells && s->shape == SCORES_OF_COMPLETION)
         completion_row(s, id, row);
+    else if (s->tells)
+        object_row(s, id, row);
     s->waiting.size -= bytes;
     memmove(s->waiting.data, s->waiting.data + bytes, s->waiting.size);
 }
 
 void answer_scores_end(struct answer_scores *s, uint32_t id)
 {
-    if (!s->chat)
+    if (s->shape != SCORES_OF_CHAT)
         answer_scores_token(s, id);
 }
 
@@ -226,20 +237,20 @@ double answer_scores_mean(const struct answer_scores *s)
 bool answer_scores_failed(const struct answer_scores *s)
 {
     return s->waiting.failed || s->tokens.failed || s->values.failed || s->tops.failed ||
-           s->offsets.failed || s->prompt.failed;
+           s->offsets.failed || s->prompt.failed || s->ids.failed;
 }
 
 size_t answer_scores_bytes(const struct answer_scores *s)
 {
     return s->waiting.size + s->tokens.size + s->values.size + s->tops.size + s->offsets.size +
-           s->prompt.size;
+           s->prompt.size + s->ids.size;
 }
 
 /* ---- what goes out ---- */
 
 bool answer_scores_wait(const struct answer_scores *s)
 {
-    return s->tells && s->tokens.size > 0;
+    return (s->tells && s->tokens.size > 0) || s->ids.size > 0;
 }
 
 static void list_write(struct buffer *out, const char *name, struct buffer *rows)
@@ -256,13 +267,18 @@ void answer_scores_write_list(struct answer_scores *s, struct buffer *out)
     list_write(out, "", &s->tokens);
 }
 
+void answer_scores_write_ids(struct answer_scores *s, struct buffer *out)
+{
+    list_write(out, "", &s->ids);
+}
+
 void answer_scores_write(struct answer_scores *s, struct buffer *out)
 {
     if (!s || !s->tells) {
         buffer_printf(out, ",\"logprobs\":null");
         return;
     }
-    if (s->chat) {
+    if (s->shape == SCORES_OF_CHAT) {
         list_write(out, ",\"logprobs\":{\"content\":", &s->tokens);
         buffer_printf(out, ",\"refusal\":null}");
         return;

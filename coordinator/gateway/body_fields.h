@@ -20,6 +20,11 @@ int body_field_whole(const json_t *root, const char *name, int64_t min, int64_t 
 /* True or false; false where it is missing. */
 int body_field_flag(const json_t *root, const char *name, bool *out, const char **param,
                     struct err *e);
+/* Whether a value is an object, a text, or what a message may have as its content: a text, or a
+ * list of texts and of parts that are some. NULL is as good as null. */
+int body_field_object(const json_t *v, const char *name, const char **param, struct err *e);
+int body_field_text(const json_t *v, const char *name, const char **param, struct err *e);
+int body_field_content(const json_t *v, const char *name, const char **param, struct err *e);
 /* How many tokens to make at most; 0: the field is not there. */
 int body_field_tokens(const json_t *root, const char *name, int64_t *out, const char **param,
                       struct err *e);

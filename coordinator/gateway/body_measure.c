@@ -20,10 +20,13 @@ struct body_cut {
 /* What a text holds, counted before a tree is built: the parser takes 60 bytes and more for a value
  * of two, and much longer for a member of an object than for an item of a list. */
 struct body_measure {
-    size_t cost, depth, deepest, bad; /* bad: where it stops being UTF-8 */
+    size_t cost, most;          /* most: beyond it nothing more is looked at */
+    size_t depth, deepest, bad; /* bad: where it stops being UTF-8 */
     bool in_string, escaped, valid, nul, tensors;
     const char *key, *text; /* of the outermost object: the last text, and the member it is in */
     size_t key_bytes, text_bytes;
+    const char *nul_key; /* the member with the first NUL */
+    size_t nul_key_bytes;
     size_t item;          /* of that member, if it is a list */
     struct body_ids *ids; /* NULL: none are read */
     struct body_texts texts;
@@ -54,6 +57,13 @@ static void measure_member(struct body_measure *m)
     m->item = 0;
 }
 
+/* In no member, until the next one's name is over. */
+static void measure_leave(struct body_measure *m)
+{
+    m->key = NULL;
+    m->key_bytes = 0;
+}
+
 static void measure_open(struct body_measure *m, bool list)
 {
     m->cost += list && m->tensors ? 1 : BODY_LIST_COST;
@@ -77,6 +87,8 @@ static void measure_mark(struct body_measure *m, const char *at)
     case ',':
         m->cost += m->tensors ? 1 : BODY_ITEM_COST;
         m->item += m->depth == 2;
+        if (m->depth == 1)
+            measure_leave(m);
         break;
     default: break;
     }
@@ -91,10 +103,10 @@ static bool name_is(const char *name, const char *text, size_t n)
 static void measure_ids(struct body_measure *m, const char *text, size_t n)
 {
     bool here = m->ids && m->ids->field && m->key && (m->depth == 2 || m->depth == 3) &&
-                m->cost <= BODY_MAX_COST && name_is(m->ids->field, m->key, m->key_bytes);
+                m->cost <= m->most && name_is(m->ids->field, m->key, m->key_bytes);
     const struct body_id_list *list =
         here ? body_ids_read(m->ids, m->depth == 2 ? BODY_IDS_WHOLE : m->item, text, m->bad, n,
-                             BODY_MAX_COST - m->cost)
+                             m->most - m->cost)
              : NULL;
     if (!list)
         return;
@@ -125,7 +137,11 @@ static void measure_byte(struct body_measure *m, const char *text, size_t n)
         measure_mark(m, text);
         return;
     }
-    m->nul = m->nul || (m->escaped && n >= 5 && memcmp(text, "u0000", 5) == 0);
+    if (!m->nul && m->escaped && n >= 5 && memcmp(text, "u0000", 5) == 0) {
+        m->nul = true;
+        m->nul_key = m->key;
+        m->nul_key_bytes = m->key_bytes;
+    }
     m->in_string = m->escaped || c != '"';
     m->escaped = !m->escaped && c == '\\';
     if (!m->in_string)
@@ -136,7 +152,7 @@ static void measure_text(struct body_measure *m, const char *text, size_t n)
 {
     utf8proc_int32_t c;
     m->valid = true;
-    while (m->bad < n && m->cost <= BODY_MAX_COST && m->deepest <= BODY_MAX_DEPTH) {
+    while (m->bad < n && m->cost <= m->most && m->deepest <= BODY_MAX_DEPTH) {
         char opens = m->in_string ? '\0' : text[m->bad];
         utf8proc_ssize_t took = (unsigned char)text[m->bad] < 0x80
                                     ? 1
@@ -179,30 +195,55 @@ static const char *field_known(const char *name, size_t n)
                                          "stop_sequences",
                                          "options",
                                          "format",
-                                         "text"};
+                                         "text",
+                                         "include",
+                                         "instructions",
+                                         "output_config",
+                                         "content",
+                                         "samplers",
+                                         "response_fields",
+                                         "input_prefix",
+                                         "input_suffix",
+                                         "input_extra",
+                                         "query",
+                                         "documents",
+                                         "text_1",
+                                         "text_2"};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (name_is(fields[i], name, n))
             return fields[i];
     return NULL;
 }
 
-static int cost_refuse(const struct body_measure *m, const char **param, struct err *e)
+/* Names the member of the outermost object that something is wrong with, if it is in one. */
+static int member_refuse(const char *key, size_t n, const char **param, struct err *e,
+                         const char *why)
 {
-    const char *known = field_known(m->key ? m->key : "", m->key_bytes);
+    const char *known = field_known(key ? key : "", n);
     if (param)
         *param = known;
+    if (known)
+        return err_set(e, HP_EINVAL, "%s: %s", known, why);
+    return key ? err_set(e, HP_EINVAL, "%s, in its member \"%.*s\"", why, (int)(n < 40 ? n : 40),
+                         key)
+               : err_set(e, HP_EINVAL, "%s", why);
+}
+
+static int cost_refuse(const struct body_measure *m, const char **param, struct err *e)
+{
+    char why[200];
     if (m->tensors)
         return err_set(e, HP_EINVAL,
                        "the body holds more than %d JSON values; tensors of more are sent as "
                        "binary data",
                        BODY_MAX_COST);
-    return err_set(e, HP_EINVAL,
-                   "%s%sthe body holds too many values: %d token ids of prompts, %d other numbers, "
-                   "%d texts or %d members of objects are the most",
-                   known ? known : "", known ? ": " : "", BODY_MAX_COST,
-                   BODY_MAX_COST / BODY_ITEM_COST,
-                   BODY_MAX_COST / (BODY_ITEM_COST + BODY_TEXT_COST),
-                   BODY_MAX_COST / (BODY_ITEM_COST + BODY_TEXT_COST + BODY_MEMBER_COST));
+    snprintf(why, sizeof why,
+             "the body holds too many values: %d token ids of prompts, %d other numbers, %d texts "
+             "or %d members of objects are the most",
+             BODY_MAX_COST, BODY_MAX_COST / BODY_ITEM_COST,
+             BODY_MAX_COST / (BODY_ITEM_COST + BODY_TEXT_COST),
+             BODY_MAX_COST / (BODY_ITEM_COST + BODY_TEXT_COST + BODY_MEMBER_COST));
+    return member_refuse(m->key, m->key_bytes, param, e, why);
 }
 
 /* ---- a tree ---- */
@@ -255,14 +296,20 @@ static int measured_load(struct body_measure *m, const char *text, size_t n, jso
                          const char **param, struct err *e)
 {
     measure_text(m, text, n);
-    if (!m->valid)
-        return err_set(e, HP_EINVAL, "the body is not valid UTF-8 at byte %zu", m->bad);
-    if (m->cost > BODY_MAX_COST)
+    char why[80];
+    if (!m->valid) {
+        snprintf(why, sizeof why, "the body is not valid UTF-8 at byte %zu", m->bad);
+        return member_refuse(m->key, m->key_bytes, param, e, why);
+    }
+    if (m->cost > m->most)
         return cost_refuse(m, param, e);
-    if (m->deepest > BODY_MAX_DEPTH)
-        return err_set(e, HP_EINVAL, "the body is nested deeper than %d levels", BODY_MAX_DEPTH);
+    if (m->deepest > BODY_MAX_DEPTH) {
+        snprintf(why, sizeof why, "the body is nested deeper than %d levels", BODY_MAX_DEPTH);
+        return member_refuse(m->key, m->key_bytes, param, e, why);
+    }
     if (m->nul)
-        return err_set(e, HP_EINVAL, "the body holds \\u0000, which cannot stand in a text");
+        return member_refuse(m->nul_key, m->nul_key_bytes, param, e,
+                             "the body holds \\u0000, which cannot stand in a text");
     if (m->failed || m->texts.failed || (m->ids && m->ids->failed))
         return err_no_memory(e, "the body");
     return m->n_cuts ? rest_parse(m, text, n, root, e) : text_parse(text, n, root, e);
@@ -274,18 +321,26 @@ static void measure_free(struct body_measure *m)
     free(m->cuts);
 }
 
-int body_measure_load(const char *text, size_t n, struct body_ids *ids, json_t **root,
-                      const char **param, struct err *e)
+int body_measure_load_within(const char *text, size_t n, struct body_ids *ids, size_t *left,
+                             json_t **root, const char **param, struct err *e)
 {
-    struct body_measure m = {.ids = ids};
+    struct body_measure m = {.ids = ids, .most = *left};
     int rc = measured_load(&m, text, n, root, param, e);
+    *left -= m.cost < *left ? m.cost : *left;
     measure_free(&m);
     return rc;
 }
 
+int body_measure_load(const char *text, size_t n, struct body_ids *ids, json_t **root,
+                      const char **param, struct err *e)
+{
+    size_t left = BODY_MAX_COST;
+    return body_measure_load_within(text, n, ids, &left, root, param, e);
+}
+
 int body_measure_load_tensors(const char *text, size_t n, json_t **root, struct err *e)
 {
-    struct body_measure m = {.tensors = true};
+    struct body_measure m = {.tensors = true, .most = BODY_MAX_COST};
     int rc = measured_load(&m, text, n, root, NULL, e);
     measure_free(&m);
     return rc;

@@ -12,8 +12,14 @@ void completion_init(struct completion_text *c, const struct tokenizer *t, bool 
 bool completion_add_stop(struct completion_text *c, const char *stop)
 {
     size_t n = strlen(stop);
-    if (n == 0 || n > COMPLETION_MAX_STOP_BYTES || c->n_stops == COMPLETION_MAX_STOPS)
+    if (n == 0 || n > COMPLETION_MAX_STOP_BYTES || c->n_stops == COMPLETION_MAX_STOPS ||
+        c->stops_bytes + n > COMPLETION_MAX_STOPS_BYTES)
         return false;
+    char **grown = realloc(c->stops, (size_t)(c->n_stops + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    c->stops = grown;
+    c->stops_bytes += (uint32_t)n;
     c->stops[c->n_stops] = strdup(stop);
     return c->stops[c->n_stops] && ++c->n_stops;
 }
@@ -34,6 +40,7 @@ void completion_fini(struct completion_text *c)
 {
     for (int i = 0; i < c->n_stops; i++)
         free(c->stops[i]);
+    free(c->stops);
     buffer_free(&c->text);
 }
 

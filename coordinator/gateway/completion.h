@@ -10,15 +10,21 @@
 #include "common/bytes.h"
 #include "model/tokenizer/tokenizer.h"
 
-enum { COMPLETION_MAX_STOPS = 16, COMPLETION_MAX_STOP_BYTES = 1024, COMPLETION_MAX_KEPT = 8 };
+enum {
+    COMPLETION_MAX_STOPS = 128,
+    COMPLETION_MAX_STOP_BYTES = 1024,
+    COMPLETION_MAX_STOPS_BYTES = 16 << 10, /* of all: with each token each is looked for */
+    COMPLETION_MAX_KEPT = 8
+};
 
 struct completion_text {
     struct token_stream stream;
     struct buffer text; /* so far, without what was forgotten, the stop string and what follows;
                            `failed`: some of it is missing */
     size_t given;       /* bytes of it that were handed out */
-    char *stops[COMPLETION_MAX_STOPS];
+    char **stops;       /* [n_stops] */
     int n_stops;
+    uint32_t stops_bytes;
     uint32_t kept[COMPLETION_MAX_KEPT]; /* special tokens that are written as text */
     int n_kept;
     uint32_t least_indent; /* lines behind the first one that begin with fewer blanks and tabs end
@@ -34,7 +40,8 @@ struct completion_text {
 
 /* The tokenizer is borrowed. */
 void completion_init(struct completion_text *c, const struct tokenizer *t, bool skip_special);
-/* Copies. False when there are too many, it is empty or too long, or memory ran out. */
+/* Copies. False when there are too many, it is empty or too long, alone or with the others, or
+ * memory ran out. */
 bool completion_add_stop(struct completion_text *c, const char *stop);
 /* If this text is one token, it is written even where it is special. False: no memory, or more than
  * COMPLETION_MAX_KEPT. */
@@ -43,7 +50,7 @@ void completion_fini(struct completion_text *c);
 
 /* Takes one more token. */
 void completion_push(struct completion_text *c, uint32_t id);
-/* It ends behind what has come, unless it has ended. */
+/* The text ends behind what has come, unless it has ended. */
 void completion_limit(struct completion_text *c);
 /* No more tokens come: whatever was held may be handed out. */
 void completion_finish(struct completion_text *c);

@@ -8,9 +8,8 @@
 #include "coordinator/gateway/answer_scores.h"
 #include "coordinator/gateway/openai_json.h"
 
-/* What a body asks for that has no prompt: that the model is there, or may go; or that its prompt
- * is read, and nothing is said to it. */
-enum { DIALECT_LOAD = 1, DIALECT_UNLOAD = 2, DIALECT_READ = 3 };
+/* What a body asks for that has no prompt: that the model is there, or may go. */
+enum { DIALECT_LOAD = 1, DIALECT_UNLOAD = 2 };
 
 /* A field, as it is called there and here. */
 struct field_name {
@@ -22,9 +21,10 @@ struct dialect {
     const char *pulse;       /* what a stream tells that has nothing to tell; NULL: nothing */
     const char *stopped;     /* how an answer finished that a stop string ended */
     const char *id_prefix;   /* of an answer's name; NULL: OpenAI's two */
-    bool nameless;           /* a body may name no model: the only one is meant */
-    bool fills;              /* a gap between "input_prefix" and "input_suffix" */
-    bool selects;            /* an answer has the fields that a body's "response_fields" names */
+    enum answer_scores_shape shape; /* of what is said of tokens, but for OpenAI's chats */
+    bool fills;                     /* a gap between "input_prefix" and "input_suffix" */
+    bool selects; /* an answer has the fields that a body's "response_fields" names */
+    bool repeats; /* an answer says what was asked for: the text "asked" of translated bodies */
     /* Makes OpenAI's fields of *root (which it replaces) and says whether they are a chat's;
      * DIALECT_LOAD and its likes where nothing is to be answered. HP_EINVAL names the field in
      * *param; HP_ENOMEM. NULL: they are OpenAI's. Any thread. */
@@ -49,7 +49,8 @@ struct dialect {
     void (*end)(struct buffer *out, const struct openai_head *h, const char *finish,
                 const struct request_usage *u);
     /* ... or its end by an error. */
-    void (*fail)(struct buffer *out, int http_status, const char *message, const char *code);
+    void (*fail)(struct buffer *out, const struct openai_head *h, int http_status,
+                 const char *message, const char *code);
     /* A whole reply, in this order; choices from 0 on. */
     void (*reply_begin)(struct buffer *out, const struct openai_head *h);
     void (*reply_choice)(struct buffer *out, const struct openai_head *h, uint32_t index,

@@ -1,4 +1,4 @@
-/* Fields of another API, moved to those of OpenAI's. Only dialect_*.c include this. */
+/* Fields of another API, moved to those of OpenAI's. Only dialect_*.c and *_body.c include this. */
 #ifndef HP_COORDINATOR_GATEWAY_DIALECT_FIELDS_H
 #define HP_COORDINATOR_GATEWAY_DIALECT_FIELDS_H
 

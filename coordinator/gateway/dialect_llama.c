@@ -1,5 +1,6 @@
-/* llama-server's own completions: POST /completion and /infill. An event for each piece of the
- * answer, of which the last says how it ended; no [DONE]. */
+/* llama-server's own completions: POST /completion and /infill. An event for each piece of an
+ * answer, of which its last says how it ended; no [DONE]. A whole reply is an object, or a list of
+ * them where several answers were asked for. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,32 +8,43 @@
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/llama_body.h"
 #include "coordinator/gateway/llama_settings.h"
+#include "coordinator/gateway/llama_timings.h"
 
-static void piece_begin(struct buffer *out, const char *text, size_t n, bool last)
+/* What is said of tokens (NULL: nothing is), as members behind others. Of `f` those alone that are
+ * asked for; NULL: all. */
+static void scores_write(struct buffer *out, const struct response_fields *f,
+                         struct answer_scores *scores)
 {
-    buffer_printf(out, "{\"index\":0,\"content\":");
-    json_write_string(out, text, n);
-    buffer_printf(out, ",\"tokens\":[],\"id_slot\":-1,\"stop\":%s", last ? "true" : "false");
+    if (!f || response_fields_have(f, "tokens")) {
+        buffer_printf(out, ",\"tokens\":");
+        if (scores)
+            answer_scores_write_ids(scores, out);
+        else
+            buffer_printf(out, "[]");
+    }
+    if (scores && scores->tells && (!f || response_fields_have(f, "completion_probabilities"))) {
+        buffer_printf(out, ",\"completion_probabilities\":");
+        answer_scores_write_list(scores, out);
+    }
 }
 
-static double rate_of(double n, double seconds)
-{
-    return seconds > 0 ? n / seconds : 0;
-}
-
-/* Of an answer the times between its tokens are known: one less than it has tokens. */
 static void timings_write(struct buffer *out, const struct request_usage *u)
 {
-    double read = (double)(u->prompt_tokens - u->cached_tokens), made = (double)u->output_tokens,
-           steps = made > 1 ? made - 1 : 0;
+    buffer_printf(out, ",\"timings\":{");
+    llama_timings_write(out, u);
+    buffer_printf(out, "}");
+}
+
+/* An object that stays open. */
+static void piece_begin(struct buffer *out, const struct openai_head *h, uint32_t index,
+                        const char *text, size_t n, bool last)
+{
+    buffer_printf(out, "{\"index\":%" PRIu32 ",\"content\":", index);
+    json_write_string(out, text, n);
     buffer_printf(out,
-                  ",\"timings\":{\"cache_n\":%" PRIu64
-                  ",\"prompt_n\":%.0f,\"prompt_ms\":%.3f,\"prompt_per_token_ms\":%.3f,"
-                  "\"prompt_per_second\":%.3f,\"predicted_n\":%.0f,\"predicted_ms\":%.3f,"
-                  "\"predicted_per_token_ms\":%.3f,\"predicted_per_second\":%.3f}",
-                  u->cached_tokens, read, u->prefill_s * 1e3, rate_of(u->prefill_s * 1e3, read),
-                  rate_of(read, u->prefill_s), made, u->decode_s * 1e3,
-                  rate_of(u->decode_s * 1e3, steps), rate_of(steps, u->decode_s));
+                  ",\"id_slot\":-1,\"stop\":%s,\"tokens_predicted\":%" PRIu64
+                  ",\"tokens_evaluated\":%" PRIu64,
+                  last ? "true" : "false", h->usage->output_tokens, h->usage->prompt_tokens);
 }
 
 static const char *stop_type(const struct openai_head *h, const char *finish)
@@ -40,73 +52,120 @@ static const char *stop_type(const struct openai_head *h, const char *finish)
     return strcmp(finish, "length") == 0 ? "limit" : h->stop ? "word" : "eos";
 }
 
-/* The rest of an object that began at `from`. */
-static void last_write(struct buffer *out, size_t from, const struct openai_head *h,
-                       const char *finish, const struct request_usage *u)
+/* Picks of the object at `from` what the body asks for. What is said of tokens may be long, and is
+ * no part of the tree that is made for it, but written behind. */
+static void answer_pick(struct buffer *out, size_t from, const struct response_fields *f,
+                        struct answer_scores *scores)
 {
+    response_fields_pick(f, out, from);
+    if (out->failed)
+        return;
+    size_t end = --out->size; /* the brace */
+    scores_write(out, f, scores);
+    if (end == from + 1 && out->size > end) { /* nothing stands before the comma */
+        memmove(out->data + end, out->data + end + 1, out->size - end - 1);
+        out->size--;
+    }
+    buffer_printf(out, "}");
+}
+
+/* Of an answer that is over. */
+static void answer_write(struct buffer *out, const struct openai_head *h, uint32_t index,
+                         const char *text, size_t n, struct answer_scores *scores,
+                         const char *finish)
+{
+    size_t from = out->size;
+    piece_begin(out, h, index, text, n, true);
     buffer_printf(out, ",\"model\":");
     json_write_text(out, h->model);
     buffer_printf(out,
-                  ",\"tokens_predicted\":%" PRIu64 ",\"tokens_evaluated\":%" PRIu64
                   ",\"tokens_cached\":%" PRIu64
                   ",\"truncated\":false,\"has_new_line\":%s,\"stop_type\":\"%s\","
                   "\"stopping_word\":",
-                  u->output_tokens, u->prompt_tokens, u->prompt_tokens + u->output_tokens,
-                  h->has_line ? "true" : "false", stop_type(h, finish));
+                  h->usage->prompt_tokens + h->usage->output_tokens, h->has_line ? "true" : "false",
+                  stop_type(h, finish));
     json_write_text(out, h->stop ? h->stop : "");
     buffer_printf(out, ",\"generation_settings\":");
     llama_settings_write(h->body, out);
-    timings_write(out, u);
+    timings_write(out, h->usage);
     buffer_printf(out, "}");
-    if (h->body)
-        response_fields_pick(&h->body->fields, out, from);
+    if (!out->failed)
+        answer_pick(out, from, &h->body->fields, scores);
+}
+
+static void stream_scored(struct buffer *out, const struct openai_head *h, uint32_t index,
+                          const char *text, size_t n, struct answer_scores *scores)
+{
+    buffer_printf(out, "data: ");
+    piece_begin(out, h, index, text, n, false);
+    scores_write(out, NULL, scores);
+    if (h->tells_timings)
+        timings_write(out, h->usage);
+    buffer_printf(out, "}\n\n");
 }
 
 static void stream_text(struct buffer *out, const struct openai_head *h, uint32_t index,
                         const char *text, size_t n)
 {
-    (void)h, (void)index;
+    stream_scored(out, h, index, text, n, NULL);
+}
+
+static void stream_finish(struct buffer *out, const struct openai_head *h, uint32_t index,
+                          const char *finish)
+{
     buffer_printf(out, "data: ");
-    piece_begin(out, text, n, false);
-    buffer_printf(out, "}\n\n");
+    answer_write(out, h, index, "", 0, NULL, finish);
+    buffer_printf(out, "\n\n");
 }
 
 static void stream_end(struct buffer *out, const struct openai_head *h, const char *finish,
                        const struct request_usage *u)
 {
-    buffer_printf(out, "data: ");
-    size_t from = out->size;
-    piece_begin(out, "", 0, true);
-    last_write(out, from, h, finish, u);
-    buffer_printf(out, "\n\n");
+    (void)out, (void)h, (void)finish, (void)u; /* each answer has said its own */
+}
+
+static bool is_list(const struct openai_head *h)
+{
+    return h->body->n_prompts * h->body->n_given > 1;
 }
 
 static void reply_begin(struct buffer *out, const struct openai_head *h)
 {
-    (void)out, (void)h;
+    buffer_printf(out, "%s", is_list(h) ? "[" : "");
 }
 
 static void reply_choice(struct buffer *out, const struct openai_head *h, uint32_t index,
                          const struct openai_message *m, const char *finish)
 {
-    (void)h, (void)index, (void)finish;
-    piece_begin(out, m->text, m->n, true);
+    buffer_printf(out, "%s", index ? "," : "");
+    answer_write(out, h, index, m->text, m->n, m->scores, finish);
 }
 
 static void reply_end(struct buffer *out, const struct openai_head *h, const char *finish,
                       const struct request_usage *u)
 {
-    last_write(out, 0, h, finish, u);
+    (void)finish, (void)u;
+    buffer_printf(out, "%s", is_list(h) ? "]" : "");
 }
 
-static const struct field_name refused_names[] = {
-    {"n_predict", "max_tokens"}, {"repeat_penalty", "repetition_penalty"}, {0}};
+static void stream_fail(struct buffer *out, const struct openai_head *h, int http_status,
+                        const char *message, const char *code)
+{
+    (void)h;
+    openai_event_error(out, http_status, message, code);
+}
+
+static const struct field_name refused_names[] = {{"n_predict", "max_tokens"},
+                                                  {"repeat_penalty", "repetition_penalty"},
+                                                  {"n_probs", "logprobs"},
+                                                  {0}};
 
 #define COMPLETION                                                                                 \
-    .stream_type = "text/event-stream", .nameless = true, .selects = true, .pulse = ":\n\n",       \
-    .stopped = "stop", .names = refused_names, .text = stream_text, .end = stream_end,             \
-    .fail = openai_event_error, .reply_begin = reply_begin, .reply_choice = reply_choice,          \
-    .reply_end = reply_end, .error = openai_json_error
+    .stream_type = "text/event-stream", .shape = SCORES_OF_LLAMA, .selects = true,                 \
+    .pulse = ":\n\n", .stopped = "stop", .names = refused_names, .text = stream_text,              \
+    .scored = stream_scored, .finish = stream_finish, .end = stream_end, .fail = stream_fail,      \
+    .reply_begin = reply_begin, .reply_choice = reply_choice, .reply_end = reply_end,              \
+    .error = openai_json_error
 
 const struct dialect dialect_llama = {COMPLETION, .translate = llama_completion_translate};
 const struct dialect dialect_llama_infill = {COMPLETION, .translate = llama_infill_translate,

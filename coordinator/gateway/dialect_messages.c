@@ -21,14 +21,17 @@ static const struct field_name refused_names[] = {
     {"output_config.format", "response_format"},
     {0}};
 
-/* As the API has it: who asks for no thinking gets none, where the model's template can say so. */
+/* As the API has it: who asks for no thinking gets none, where the model's template can say so.
+ * How much is output_config.effort. */
 static bool thinking_move(json_t *to, const json_t *from)
 {
     const char *type =
         json_string_value(json_object_get(json_object_get(from, "thinking"), "type"));
     bool asked = type && strcmp(type, "disabled") != 0;
-    return json_object_set_new(to, "chat_template_kwargs",
-                               json_pack("{s:b}", "enable_thinking", asked)) == 0;
+    json_t *effort = json_object_get(json_object_get(from, "output_config"), "effort");
+    json_t *told = json_pack("{s:b, s:O*}", "enable_thinking", asked, "reasoning_effort",
+                             json_is_string(effort) ? effort : NULL);
+    return json_object_set_new(to, "chat_template_kwargs", told) == 0;
 }
 
 /* The system's words come first; an assistant's turn at the end is gone on with, unless it is a
@@ -62,6 +65,18 @@ static bool format_move(json_t *to, const json_t *from)
     return !format || json_is_null(format) || json_object_set(to, "response_format", format) == 0;
 }
 
+/* What would be ignored, were it of another type. */
+static int types_check(const json_t *root, const char **param, struct err *e)
+{
+    const json_t *config = json_object_get(root, "output_config");
+    int rc = body_field_content(json_object_get(root, "system"), "system", param, e);
+    rc = rc < 0 ? rc : body_field_object(json_object_get(root, "thinking"), "thinking", param, e);
+    rc = rc < 0 ? rc : body_field_object(config, "output_config", param, e);
+    return rc < 0 ? rc
+                  : body_field_text(json_object_get(config, "effort"), "output_config.effort",
+                                    param, e);
+}
+
 static int messages_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
     static const char *const unbuilt[] = {"mcp_servers", "container"};
@@ -70,7 +85,8 @@ static int messages_translate(json_t **root, bool *chat, const char **param, str
         if (field_asks(*root, unbuilt[i]))
             return body_field_refuse(param, unbuilt[i], e,
                                      "this server has no tools of its own; leave it out");
-    int rc = message_tools_check(*root, param, e);
+    int rc = types_check(*root, param, e);
+    rc = rc < 0 ? rc : message_tools_check(*root, param, e);
     if (rc < 0)
         return rc;
     json_t *to = json_object();
@@ -283,8 +299,10 @@ static void messages_error(struct buffer *out, int http_status, const char *mess
     buffer_printf(out, "}}");
 }
 
-static void stream_fail(struct buffer *out, int http_status, const char *message, const char *code)
+static void stream_fail(struct buffer *out, const struct openai_head *h, int http_status,
+                        const char *message, const char *code)
 {
+    (void)h;
     buffer_printf(out, "event: error\ndata: ");
     messages_error(out, http_status, message, NULL, code);
     buffer_printf(out, "\n\n");

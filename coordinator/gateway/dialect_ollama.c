@@ -201,8 +201,10 @@ static void ollama_error(struct buffer *out, int http_status, const char *messag
     buffer_printf(out, "}");
 }
 
-static void stream_fail(struct buffer *out, int http_status, const char *message, const char *code)
+static void stream_fail(struct buffer *out, const struct openai_head *h, int http_status,
+                        const char *message, const char *code)
 {
+    (void)h;
     ollama_error(out, http_status, message, NULL, code);
     buffer_printf(out, "\n");
 }
@@ -211,6 +213,7 @@ static const struct field_name refused_names[] = {{"options.num_predict", "max_t
                                                   {"options.repeat_penalty", "repetition_penalty"},
                                                   {"options.mirostat", "mirostat"},
                                                   {"options.typical_p", "typical_p"},
+                                                  {"options.tfs_z", "tfs_z"},
                                                   {"options.stop", "stop"},
                                                   {"format", "response_format.json_schema.schema"},
                                                   {"format", "response_format"},
@@ -218,6 +221,7 @@ static const struct field_name refused_names[] = {{"options.num_predict", "max_t
 
 const struct dialect dialect_ollama_chat = {
     .stream_type = "application/x-ndjson",
+    .shape = SCORES_OF_CHAT,
     .stopped = "stop",
     .translate = ollama_chat_translate,
     .names = refused_names,
@@ -235,6 +239,7 @@ const struct dialect dialect_ollama_chat = {
 };
 const struct dialect dialect_ollama_generate = {
     .stream_type = "application/x-ndjson",
+    .shape = SCORES_OF_CHAT,
     .stopped = "stop",
     .translate = ollama_generate_translate,
     .names = refused_names,

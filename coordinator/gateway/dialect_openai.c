@@ -15,8 +15,10 @@ static void stream_begin(struct buffer *out, const struct openai_head *h, uint32
         openai_event_role(out, h, index);
 }
 
-static void stream_fail(struct buffer *out, int http_status, const char *message, const char *code)
+static void stream_fail(struct buffer *out, const struct openai_head *h, int http_status,
+                        const char *message, const char *code)
 {
+    (void)h;
     openai_event_error(out, http_status, message, code);
     openai_event_done(out);
 }

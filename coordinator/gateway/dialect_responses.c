@@ -6,6 +6,7 @@
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/dialect_fields.h"
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/openai_body.h"
 #include "coordinator/gateway/responses_body.h"
 
 /* ---- fields ---- */
@@ -37,7 +38,7 @@ static int responses_translate(json_t **root, bool *chat, const char **param, st
     json_t *to = json_object();
     if (!to || !fields_move(to, *root, names) || !responses_input_move(to, *root) ||
         !responses_tools_move(to, *root) || !responses_format_move(to, *root) ||
-        !responses_reasoning_move(to, *root)) {
+        !responses_reasoning_move(to, *root) || !responses_asked_add(to, *root)) {
         json_decref(to);
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     }
@@ -117,9 +118,10 @@ static void usage_write(struct buffer *out, const struct request_usage *u)
     buffer_printf(
         out,
         "{\"input_tokens\":%" PRIu64 ",\"input_tokens_details\":{\"cached_tokens\":%" PRIu64
-        "},\"output_tokens\":%" PRIu64
-        ",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%" PRIu64 "}",
-        u->prompt_tokens, u->cached_tokens, u->output_tokens, u->prompt_tokens + u->output_tokens);
+        "},\"output_tokens\":%" PRIu64 ",\"output_tokens_details\":{\"reasoning_tokens\":%" PRIu64
+        "},\"total_tokens\":%" PRIu64 "}",
+        u->prompt_tokens, u->cached_tokens, u->output_tokens, u->reasoning_tokens,
+        u->prompt_tokens + u->output_tokens);
 }
 
 static const char *status_of(const char *finish)
@@ -127,8 +129,18 @@ static const char *status_of(const char *finish)
     return strcmp(finish, "length") == 0 ? "incomplete" : "completed";
 }
 
-/* Behind the items; without usage it goes on. */
-static void response_end(struct buffer *out, const char *status, const struct request_usage *u)
+/* Why a response failed: members, and what closes the object. */
+static void error_end(struct buffer *out, const char *message, const char *code)
+{
+    buffer_printf(out, "\"code\":");
+    json_write_text(out, code ? code : "server_error");
+    buffer_printf(out, ",\"message\":");
+    json_write_text(out, message ? message : "");
+    buffer_printf(out, "}");
+}
+
+/* Up to its "error":, which follows; without usage there is none to tell yet. */
+static void response_state(struct buffer *out, const char *status, const struct request_usage *u)
 {
     bool cut = strcmp(status, "incomplete") == 0;
     buffer_printf(out, "],\"status\":\"%s\",\"incomplete_details\":%s,\"usage\":", status,
@@ -137,12 +149,25 @@ static void response_end(struct buffer *out, const char *status, const struct re
         usage_write(out, u);
     else
         buffer_printf(out, "null");
-    buffer_printf(out, ",\"background\":false,\"error\":null,\"instructions\":null,"
-                       "\"max_output_tokens\":null,\"metadata\":{},\"parallel_tool_calls\":true,"
-                       "\"previous_response_id\":null,\"reasoning\":{\"effort\":null,\"summary\":"
-                       "null},\"store\":false,\"temperature\":null,\"text\":{\"format\":{\"type\":"
-                       "\"text\"}},\"tool_choice\":\"auto\",\"tools\":[],\"top_p\":null,"
+    buffer_printf(out, ",\"error\":");
+}
+
+/* What was asked for, and what is never otherwise. */
+static void response_asked(struct buffer *out, const struct openai_head *h)
+{
+    const char *asked = h->body ? h->body->asked : NULL;
+    buffer_append(out, asked, asked ? strlen(asked) : 0);
+    buffer_printf(out, ",\"background\":false,\"previous_response_id\":null,\"store\":false,"
                        "\"truncation\":\"disabled\"}");
+}
+
+/* Behind the items; without usage it goes on. */
+static void response_end(struct buffer *out, const struct openai_head *h, const char *status,
+                         const struct request_usage *u)
+{
+    response_state(out, status, u);
+    buffer_printf(out, "null");
+    response_asked(out, h);
 }
 
 /* ---- a stream ---- */
@@ -162,7 +187,7 @@ static void event_response(struct buffer *out, const struct openai_head *h, cons
     buffer_printf(out, ",\"response\":");
     response_begin(out, h);
     buffer_append(out, h->blocks->items.data, h->blocks->items.size);
-    response_end(out, status, u);
+    response_end(out, h, status, u);
     buffer_printf(out, "}\n\n");
 }
 
@@ -310,14 +335,25 @@ static void stream_end(struct buffer *out, const struct openai_head *h, const ch
     event_response(out, h, status, status, u);
 }
 
-static void stream_fail(struct buffer *out, int http_status, const char *message, const char *code)
+/* Some clients look for the one event, others for a response that has ended. */
+static void stream_fail(struct buffer *out, const struct openai_head *h, int http_status,
+                        const char *message, const char *code)
 {
     (void)http_status;
-    buffer_printf(out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"param\":"
-                       "null,\"code\":");
-    json_write_text(out, code ? code : "server_error");
-    buffer_printf(out, ",\"message\":");
-    json_write_text(out, message ? message : "");
+    buffer_printf(out,
+                  "event: error\ndata: {\"type\":\"error\",\"sequence_number\":%" PRIu64
+                  ",\"param\":null,",
+                  h->blocks->events++);
+    error_end(out, message, code);
+    buffer_printf(out, "\n\n");
+    event_begin(out, h, "failed");
+    buffer_printf(out, ",\"response\":");
+    response_begin(out, h);
+    buffer_append(out, h->blocks->items.data, h->blocks->items.size);
+    response_state(out, "failed", NULL);
+    buffer_printf(out, "{");
+    error_end(out, message, code);
+    response_asked(out, h);
     buffer_printf(out, "}\n\n");
 }
 
@@ -349,8 +385,7 @@ static void reply_call(struct buffer *out, const struct openai_call *call)
 static void reply_end(struct buffer *out, const struct openai_head *h, const char *finish,
                       const struct request_usage *u)
 {
-    (void)h;
-    response_end(out, status_of(finish), u);
+    response_end(out, h, status_of(finish), u);
 }
 
 const struct dialect dialect_responses = {
@@ -358,6 +393,7 @@ const struct dialect dialect_responses = {
     .pulse = ": the answer goes on in a moment\n\n",
     .stopped = "stop",
     .id_prefix = "resp_",
+    .repeats = true,
     .translate = responses_translate,
     .names = refused_names,
     .begin = stream_begin,

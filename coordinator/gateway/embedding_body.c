@@ -25,10 +25,11 @@ static int field_refuse(struct embedding_body *b, const char *name, const char *
 static const char *input_name(const struct embedding_body *b, size_t i)
 {
     bool first = i < b->n_queries;
-    return b->form == EMBEDDING_RERANK  ? first ? "query" : "documents"
-           : b->form == EMBEDDING_SCORE ? first ? "text_1" : "text_2"
-           : b->form == EMBEDDING_LLAMA ? "content"
-                                        : "input";
+    return b->form == EMBEDDING_RERANK       ? first ? "query" : "documents"
+           : b->form == EMBEDDING_SCORE      ? first ? "text_1" : "text_2"
+           : b->form == EMBEDDING_LLAMA      ? "content"
+           : b->form == EMBEDDING_OLLAMA_ONE ? "prompt"
+                                             : "input";
 }
 
 static size_t input_number(const struct embedding_body *b, size_t i)
@@ -122,16 +123,16 @@ static int inputs_take(struct embedding_body *b)
     return rc;
 }
 
-/* llama-server has one model, and its clients name none; nor do those that compare texts. */
+/* Without a name the only one is meant. */
 static int name_take(struct embedding_body *b)
 {
     const json_t *model = json_object_get(b->root, "model");
     const char *name = json_string_value(model);
-    bool may_lack = b->form == EMBEDDING_LLAMA || embedding_compares(b->form);
-    if (!name && (!may_lack || (model && !json_is_null(model))))
-        return field_refuse(b, "model", "is missing or not a text");
-    b->name = name ? strdup(name) : NULL;
-    return b->name || !name ? 0 : err_set(&b->failure, HP_ENOMEM, "out of memory for a request");
+    if (!name && model && !json_is_null(model))
+        return field_refuse(b, "model", "is not a text");
+    bool named = name && *name;
+    b->name = named ? strdup(name) : NULL;
+    return b->name || !named ? 0 : err_no_memory(&b->failure, "a request");
 }
 
 /* Where the inputs are called otherwise. */
@@ -169,6 +170,19 @@ static int encoding_take(struct embedding_body *b)
     return 0;
 }
 
+/* vLLM's, which would be disobeyed in silence. */
+static int flags_check(struct embedding_body *b)
+{
+    static const char *const flags[][2] = {
+        {"add_special_tokens", "rows are those of texts with the tokenizer's own tokens"},
+        {"normalize", "rows are scaled as the model's files say; leave it out"},
+        {"use_activation", "rows are scaled as the model's files say; leave it out"}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (json_is_false(json_object_get(b->root, flags[i][0])))
+            return field_refuse(b, flags[i][0], flags[i][1]);
+    return 0;
+}
+
 /* What the body says beside its inputs. */
 static int fields_take(struct embedding_body *b)
 {
@@ -185,6 +199,7 @@ static int fields_take(struct embedding_body *b)
              : b->form == EMBEDDING_LLAMA    ? llama_read(b)
              : embedding_compares(b->form)   ? rank_body_read(b)
                                              : 0;
+    rc = rc < 0 ? rc : flags_check(b);
     rc = rc < 0 ? rc : name_take(b);
     return rc < 0 ? rc : encoding_take(b);
 }

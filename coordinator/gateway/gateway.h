@@ -23,7 +23,7 @@ struct gateway_config {
     int n_origins;
     const char *certificate_file, *key_file; /* PEM: it speaks HTTPS; NULL: HTTP */
     uint64_t resume_ms; /* so long a request with an Idempotency-Key goes on without a reader, and
-                           its answer is kept; 0: KEPT_RESUME_MS */
+                           its answer is kept; 0: COORD_RESUME_MS */
     const char *grpc;   /* where KServe is spoken over gRPC, as `listen`; NULL: nowhere */
     bool open;          /* on loopback no key is needed, although there are some */
     const struct pool_requests *pools; /* outlives the gateway; NULL: there are none */

@@ -184,7 +184,12 @@ static const struct gateway_route routes[] = {
     {"POST", "/v1/score", post_embedding, .form = EMBEDDING_SCORE},
     {"POST", "/score", post_embedding, .form = EMBEDDING_SCORE},
     {"POST", "/embedding", post_embedding, .form = EMBEDDING_LLAMA},
+    {"POST", "/embeddings", post_embedding, .form = EMBEDDING_LLAMA},
     {"POST", "/completion", post_completion, .dialect = &dialect_llama},
+    {"POST", "/completions", post_completion, .dialect = &dialect_llama},
+    {"POST", "/chat/completions", post_completion, .dialect = &dialect_openai, .chat = true},
+    {"POST", "/responses", post_completion, .dialect = &dialect_responses, .chat = true},
+    {"GET", "/models", get_models, .open = false},
     {"POST", "/infill", post_completion, .dialect = &dialect_llama_infill},
     {"GET", "/slots", get_slots, .open = false},
     {"GET", "/ping", get_health, .open = true},
@@ -216,11 +221,6 @@ static bool method_is(const struct gateway_route *route, const char *method)
 /* What is said of a path that is not there: mostly a base URL with one /v1 too few or too many. */
 static const char *path_hint(const char *path)
 {
-    static const char *const below_v1[] = {"/chat/completions", "/completions", "/models",
-                                           "/embeddings", "/responses"};
-    for (size_t i = 0; i < sizeof below_v1 / sizeof *below_v1; i++)
-        if (strcmp(path, below_v1[i]) == 0)
-            return ": the API lies below /v1";
     if (strncmp(path, "/v1/v1/", 7) == 0 || strncmp(path, "/v1/api/", 8) == 0)
         return ": give this client the address without /v1";
     if (strncmp(path, "/api/", 5) == 0)

@@ -45,7 +45,7 @@ struct http_exchange;
  * not sent. */
 struct http_request {
     const char *method, *path; /* the path is decoded: any bytes but NUL */
-    const char *host, *origin, *content_type, *accept;
+    const char *host, *origin, *content_type, *content_encoding, *accept;
     const char *user_agent, *fetch_site; /* Sec-Fetch-Site */
     const char *asks_headers;            /* Access-Control-Request-Headers */
     const char *bearer;                  /* the Authorization header's token, else x-api-key */
@@ -104,8 +104,13 @@ void http_stop(struct http_server **s);
  * about it. */
 enum { HTTP_REQUEST_ID_BYTES = 24 };
 void http_request_id(const struct http_exchange *x, char out[HTTP_REQUEST_ID_BYTES]);
+/* ... as a number, of which request_name() (coordinator/requests.h) makes the same. */
+uint64_t http_request_number(const struct http_exchange *x);
 /* The key of an Authorization header: what follows "Bearer"; NULL: it has none. */
 const char *http_bearer(const char *authorization);
+/* Why the body is not read as it came: it is said to be compressed (Triton's clients can); NULL: it
+ * is not. */
+const char *http_encoding_why(const struct http_request *r);
 /* What came with the exchange. */
 const struct http_request *http_request_of(const struct http_exchange *x);
 /* A value of the query ("?model=demo"), decoded; NULL: it is not there. */

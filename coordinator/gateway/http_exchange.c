@@ -52,6 +52,14 @@ const char *http_bearer(const char *authorization)
                : NULL;
 }
 
+const char *http_encoding_why(const struct http_request *r)
+{
+    const char *coding = r->content_encoding;
+    return coding && *coding && strcasecmp(coding, "identity") != 0
+               ? "Content-Encoding: compressed bodies are not read; send it as it is"
+               : NULL;
+}
+
 static const char *bearer_of(struct MHD_Connection *c)
 {
     const char *key = http_bearer(header_value(c, "Authorization"));
@@ -82,6 +90,7 @@ static void request_fill(struct http_exchange *x, const char *url, const char *m
         .host = header_value(c, "Host"),
         .origin = header_value(c, "Origin"),
         .content_type = header_value(c, "Content-Type"),
+        .content_encoding = header_value(c, "Content-Encoding"),
         .accept = header_value(c, "Accept"),
         .user_agent = header_value(c, "User-Agent"),
         .fetch_site = header_value(c, "Sec-Fetch-Site"),

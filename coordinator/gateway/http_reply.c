@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "coordinator/gateway/http_int.h"
+#include "coordinator/requests.h"
 
 enum { STREAM_BLOCK_BYTES = 2048 }; /* libmicrohttpd keeps so much for each stream */
 
@@ -18,7 +19,12 @@ void http_header(struct http_exchange *x, const char *name, const char *value)
 
 void http_request_id(const struct http_exchange *x, char out[HTTP_REQUEST_ID_BYTES])
 {
-    snprintf(out, HTTP_REQUEST_ID_BYTES, "req_%016llx", (unsigned long long)x->id);
+    snprintf(out, HTTP_REQUEST_ID_BYTES, "%s", request_name(x->id).s);
+}
+
+uint64_t http_request_number(const struct http_exchange *x)
+{
+    return x->id;
 }
 
 /* All headers of a reply but those of its body's length. */

@@ -200,6 +200,12 @@ static int timings_read(struct infer_request *r, const json_t *timings, struct e
     return 0;
 }
 
+/* A sequence is named by a number or by a text. */
+static bool sequence_is_named(const json_t *id)
+{
+    return json_is_string(id) ? json_string_length(id) > 0 : json_integer_value(id) != 0;
+}
+
 /* ---- the body ---- */
 
 static int root_read(struct json_reading *b, const json_t *root, struct err *e)
@@ -209,7 +215,7 @@ static int root_read(struct json_reading *b, const json_t *root, struct err *e)
     if (!json_is_object(root))
         return err_set(e, HP_EINVAL, "the body must be a JSON object");
     if (json_is_true(json_object_get(parameters, "sequence_start")) ||
-        json_integer_value(json_object_get(parameters, "sequence_id")) != 0)
+        sequence_is_named(json_object_get(parameters, "sequence_id")))
         return infer_sequence_refuse(e);
     int rc = id_read(r, json_object_get(root, "id"), e);
     rc = rc < 0 ? rc : timeout_read(r, json_object_get(parameters, "timeout"), e);

@@ -148,7 +148,7 @@ int infer_input_bytes(struct infer_reading *b, const struct infer_tensor *t, con
         for (uint64_t i = 0; i < bytes; i++)
             if (data[i] > 1)
                 return infer_value_wrong(t, (int64_t)i, a->type, e);
-    if ((uintptr_t)data % ndarray_type_bytes(a->type) == 0) {
+    if (b->m->copies_inputs || (uintptr_t)data % ndarray_type_bytes(a->type) == 0) {
         a->data = (void *)(uintptr_t)data;
         return 0;
     }

@@ -27,7 +27,8 @@ int infer_input_open(struct infer_reading *b, size_t at, const char *name, const
 /* The sizes that were sent, [n]; the array has no values yet. */
 int infer_input_shape(struct infer_reading *b, const struct infer_tensor *t, const int64_t *sizes,
                       size_t n, struct ndarray *a, struct err *e);
-/* Its values lie in the body, as many as its shape says: in place where they lie aligned. */
+/* Its values lie in the body, as many as its shape says: in place where they lie aligned, or need
+ * not. */
 int infer_input_bytes(struct infer_reading *b, const struct infer_tensor *t, const uint8_t *data,
                       struct ndarray *a, struct err *e);
 /* Room for values that come one by one. */

@@ -8,6 +8,7 @@
 #include "common/vector.h"
 #include "coordinator/gateway/kept_choices.h"
 #include "coordinator/gateway/kept_notes.h"
+#include "coordinator/limits.h"
 
 /* ---- its life ---- */
 
@@ -151,7 +152,7 @@ struct kept_streams *kept_streams_create(uv_loop_t *loop, const struct requests 
     if (!k)
         return NULL;
     k->requests = requests;
-    k->resume_ms = resume_ms ? resume_ms : KEPT_RESUME_MS;
+    k->resume_ms = resume_ms ? resume_ms : COORD_RESUME_MS;
     k->last_reader = UINT64_C(1) << 62;
     uv_timer_init(loop, &k->soon);
     k->soon.data = k;

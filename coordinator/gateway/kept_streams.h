@@ -21,7 +21,6 @@ enum {
     KEPT_KEY_BYTES = 256,
     KEPT_MOST = 4096,
     KEPT_BYTES = 256 << 20, /* of bodies, tokens and scores; what is over goes first */
-    KEPT_RESUME_MS = 120000,
 };
 
 struct kept_streams;
@@ -29,7 +28,7 @@ struct kept_streams;
 struct kept_stream {
     char id[40];                      /* of its answer */
     char key[KEPT_KEY_BYTES];         /* as the client chose it, */
-    char scope[REQUEST_CLIENT_BYTES]; /* which is told apart by its API key; "": without one */
+    char scope[REQUEST_CLIENT_BYTES]; /* whose it is: a digest of the API key; "": without one */
     char client[REQUEST_CLIENT_BYTES];
     const struct dialect *dialect;
     bool chat;
@@ -68,8 +67,8 @@ struct kept_stream *kept_stream_of_id(struct kept_streams *k, const char *scope,
 /* False: nobody can have had so much of it yet. */
 bool kept_stream_told(const struct kept_stream *s, const struct event_id *had);
 
-/* It has this reader from now on; the one before hears so by `taken`, and calls nothing any more
- * but kept_choice_leave. */
+/* The stream has this reader from now on; the one before hears so by `taken`, and calls nothing any
+ * more but kept_choice_leave. */
 void kept_stream_read(struct kept_stream *s, void *reader, void (*taken)(void *reader));
 void kept_stream_leave(struct kept_stream *s, const void *reader);
 

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "common/suggestion.h"
+#include "coordinator/gateway/body_measure.h"
 #include "coordinator/gateway/json_write.h"
 
 enum { MODEL_NAME_BYTES = 256 };
@@ -84,7 +85,8 @@ void kserve_answer(struct http_exchange *x, struct buffer *answer, size_t json_b
 enum kserve_verb {
     KSERVE_NONE,
     KSERVE_SERVER,
-    KSERVE_HEALTH,
+    KSERVE_LIVE,
+    KSERVE_SERVER_READY,
     KSERVE_INDEX,
     KSERVE_STATISTICS,
     KSERVE_METADATA,
@@ -108,8 +110,8 @@ static const struct {
 } server_paths[] =
     {
         {"/v2", KSERVE_SERVER, false},
-        {"/v2/health/live", KSERVE_HEALTH, false},
-        {"/v2/health/ready", KSERVE_HEALTH, false},
+        {"/v2/health/live", KSERVE_LIVE, false},
+        {"/v2/health/ready", KSERVE_SERVER_READY, false},
         {"/v2/models/stats", KSERVE_STATISTICS, false},
         {"/v2/repository/index", KSERVE_INDEX, true},
 },
@@ -171,6 +173,20 @@ int kserve_model_missing(const struct kserve_backend *k, const char *client, con
     return near.best ? err_set(e, HP_ENOENT, "there is no model \"%.200s\"; did you mean \"%s\"?",
                                name, near.best)
                      : err_set(e, HP_ENOENT, "there is no model \"%.200s\"", name);
+}
+
+int kserve_model_ready(const struct kserve_backend *k, const struct infer_model *m, struct err *e)
+{
+    return k->ready ? k->ready(k->ctx, m, e) : 0;
+}
+
+int kserve_server_ready(const struct kserve_backend *k, struct err *e)
+{
+    const struct infer_model *models[KSERVE_MAX_MODELS];
+    int n = k->models(k->ctx, NULL, models), lacking = 0;
+    for (int i = 0; i < n; i++)
+        lacking += kserve_model_ready(k, models[i], NULL) < 0;
+    return lacking ? err_set(e, HP_EBUSY, "%d of %d models are not ready", lacking, n) : 0;
 }
 
 /* Whether the model that the path names is for the client, and there. */
@@ -252,18 +268,45 @@ static void server_reply(struct http_exchange *x)
     json_reply(x, 200, &out);
 }
 
+/* Whether {"ready": true} asks for models alone that are ready. */
+static int index_read(struct http_exchange *x, bool *ready_alone, struct err *e)
+{
+    struct buffer body = http_take_body(x);
+    json_t *root = NULL;
+    int rc =
+        body.size ? body_measure_load_tensors((const char *)body.data, body.size, &root, e) : 0;
+    const json_t *ready = json_object_get(root, "ready");
+    *ready_alone = json_is_true(ready);
+    if (rc == 0 && ready && !json_is_boolean(ready))
+        rc = err_set(e, HP_EINVAL, "ready: must be true or false");
+    json_decref(root);
+    buffer_free(&body);
+    return rc;
+}
+
 static void index_reply(const struct kserve_backend *k, struct http_exchange *x, const char *client)
 {
     const struct infer_model *models[KSERVE_MAX_MODELS];
     struct buffer out = {0};
-    int n = k->models(k->ctx, client, models);
+    struct err wrong = {0};
+    bool ready_alone;
+    if (index_read(x, &ready_alone, &wrong) < 0) {
+        kserve_fail(x, &wrong, 1);
+        return;
+    }
+    int n = k->models(k->ctx, client, models), said = 0;
     buffer_printf(&out, "[");
     for (int i = 0; i < n; i++) {
-        buffer_printf(&out, "%s{\"name\":", i ? "," : "");
+        struct err why = {0};
+        bool ready = kserve_model_ready(k, models[i], &why) == 0;
+        if (ready_alone && !ready)
+            continue;
+        buffer_printf(&out, "%s{\"name\":", said++ ? "," : "");
         json_write_text(&out, models[i]->name);
-        bool ready = !k->ready || k->ready(k->ctx, models[i]);
-        buffer_printf(&out, ",\"version\":\"1\",\"state\":\"%s\",\"reason\":\"\"}",
-                      ready ? "READY" : "LOADING");
+        buffer_printf(
+            &out, ",\"version\":\"1\",\"state\":\"%s\",\"reason\":", ready ? "READY" : "LOADING");
+        json_write_text(&out, why.text);
+        buffer_printf(&out, "}");
     }
     buffer_printf(&out, "]");
     json_reply(x, 200, &out);
@@ -360,14 +403,19 @@ static void about_reply(const struct kserve_backend *k, struct http_exchange *x,
     json_reply(x, 200, &out);
 }
 
+/* `name` NULL: all models are asked about. */
 static void ready_reply(const struct kserve_backend *k, struct http_exchange *x, const char *client,
                         const char *name)
 {
-    const struct infer_model *m = kserve_model_find(k, client, name);
-    if (m && (!k->ready || k->ready(k->ctx, m)))
+    struct err why = {0};
+    const struct infer_model *m = name ? kserve_model_find(k, client, name) : NULL;
+    int rc = !name ? kserve_server_ready(k, &why)
+             : m   ? kserve_model_ready(k, m, &why)
+                   : err_set(&why, HP_EBUSY, "the model is not there any more");
+    if (rc == 0)
         http_reply(x, 200, "application/json", "{}", 2);
     else
-        kserve_error(x, 503, "the model is not ready");
+        kserve_fail(x, &why, 1);
 }
 
 void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
@@ -383,7 +431,8 @@ void kserve_request(const struct kserve_backend *k, struct http_exchange *x,
     case KSERVE_CONFIG: about_reply(k, x, client, p.model, infer_config_write); break;
     case KSERVE_INFER: infer_begin(k, x, client, p.model); break;
     case KSERVE_READY: ready_reply(k, x, client, p.model); break;
-    case KSERVE_HEALTH:
+    case KSERVE_SERVER_READY: ready_reply(k, x, client, NULL); break;
+    case KSERVE_LIVE:
     case KSERVE_NONE: http_reply(x, 200, "application/json", "{}", 2);
     }
 }

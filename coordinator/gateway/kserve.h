@@ -34,7 +34,8 @@ struct kserve_backend {
     int (*models)(void *ctx, const char *client, const struct infer_model **out);
     /* HP_EDENIED: this one is not for it. NULL: all are for everybody. */
     int (*may_use)(void *ctx, const char *client, const char *model, struct err *e);
-    bool (*ready)(void *ctx, const struct infer_model *m); /* NULL: all are */
+    /* 0; else why it cannot be asked now. NULL: all are ready. */
+    int (*ready)(void *ctx, const struct infer_model *m, struct err *e);
     struct kserve_statistics (*statistics)(void *ctx, const struct infer_model *m);
     /* Answers now or later, with kserve_error or what infer_answer_write writes; the body is there
      * to be taken, `json_bytes` as infer_request_read takes it, `client` valid during the call. */
@@ -55,6 +56,11 @@ const struct infer_model *kserve_model_find(const struct kserve_backend *k, cons
 /* and HP_ENOENT with the nearest name. */
 int kserve_model_missing(const struct kserve_backend *k, const char *client, const char *name,
                          struct err *e);
+
+/* 0; else why the model cannot be asked now, */
+int kserve_model_ready(const struct kserve_backend *k, const struct infer_model *m, struct err *e);
+/* and how many of all models cannot, whoever may use them; names are not told. HP_EBUSY. */
+int kserve_server_ready(const struct kserve_backend *k, struct err *e);
 
 /* Answers with {"error": text}. */
 void kserve_error(struct http_exchange *x, int http_status, const char *text);

@@ -10,6 +10,7 @@
 struct kserve_asked {
     const struct kserve_backend *kserve;
     const char *client;
+    const struct buffer *message;
     const struct infer_message_head *head;
     const struct infer_model *m; /* that the message names; NULL: none */
 };

@@ -3,22 +3,27 @@
 
 #include "coordinator/gateway/kserve_rpc_int.h"
 #include "coordinator/gateway/protobuf_write.h"
+#include "model/files/protobuf.h"
 
 static const char service[] = "/inference.GRPCInferenceService/";
 
 /* ---- answers ---- */
 
-/* ServerLiveResponse, ServerReadyResponse. */
-static void write_yes(const struct kserve_asked *a, struct buffer *out)
+static void write_live(const struct kserve_asked *a, struct buffer *out)
 {
     (void)a;
     pb_put_number(out, 1, true);
 }
 
+static void write_server_ready(const struct kserve_asked *a, struct buffer *out)
+{
+    pb_put_number(out, 1, kserve_server_ready(a->kserve, NULL) == 0);
+}
+
 /* As Triton: what is not there is not ready, and no error. */
 static void write_ready(const struct kserve_asked *a, struct buffer *out)
 {
-    pb_put_number(out, 1, a->m && (!a->kserve->ready || a->kserve->ready(a->kserve->ctx, a->m)));
+    pb_put_number(out, 1, a->m && kserve_model_ready(a->kserve, a->m, NULL) == 0);
 }
 
 static void write_server(const struct kserve_asked *a, struct buffer *out)
@@ -42,16 +47,33 @@ static void write_config(const struct kserve_asked *a, struct buffer *out)
     infer_message_config(a->m, out);
 }
 
+/* RepositoryIndexRequest.ready: models alone that are. */
+static bool index_is_of_ready(const struct buffer *message)
+{
+    struct pb p = pb_of(message->size ? message->data : (const uint8_t *)"", message->size);
+    struct pb_field f;
+    bool ready = false;
+    while (pb_next(&p, &f))
+        if (f.number == 2 && f.wire == PB_VARINT)
+            ready = f.value != 0;
+    return ready;
+}
+
 static void write_index(const struct kserve_asked *a, struct buffer *out)
 {
     const struct infer_model *models[KSERVE_MAX_MODELS];
     int n = a->kserve->models(a->kserve->ctx, a->client, models);
+    bool ready_alone = index_is_of_ready(a->message);
     for (int i = 0; i < n; i++) {
-        bool ready = !a->kserve->ready || a->kserve->ready(a->kserve->ctx, models[i]);
+        struct err why = {0};
+        bool ready = kserve_model_ready(a->kserve, models[i], &why) == 0;
         struct buffer row = {0};
+        if (ready_alone && !ready)
+            continue;
         pb_put_text(&row, 1, models[i]->name);
         pb_put_text(&row, 2, "1");
         pb_put_text(&row, 3, ready ? "READY" : "LOADING");
+        pb_put_text(&row, 4, why.text);
         pb_put_message(out, 1, &row);
     }
 }
@@ -94,8 +116,8 @@ static void write_statistics(const struct kserve_asked *a, struct buffer *out)
 /* ---- methods ---- */
 
 static const struct kserve_method methods[] = {
-    {"ServerLive", .open = true, .answer = write_yes},
-    {"ServerReady", .open = true, .answer = write_yes},
+    {"ServerLive", .open = true, .answer = write_live},
+    {"ServerReady", .open = true, .answer = write_server_ready},
     {"ServerMetadata", .answer = write_server},
     {"ModelReady", NAMES_ANY, .answer = write_ready},
     {"ModelMetadata", NAMES_ONE, .answer = write_metadata},
@@ -161,7 +183,7 @@ int kserve_method_answer(const struct kserve_method *method, const struct kserve
                          const struct infer_model **m, struct buffer *out, struct err *e)
 {
     struct infer_message_head head = {0};
-    struct kserve_asked asked = {kserve, client, &head, NULL};
+    struct kserve_asked asked = {kserve, client, message, &head, NULL};
     int rc = method->naming == NAMES_NONE ? 0 : infer_message_head(message, &head, e);
     rc = rc < 0 ? rc : model_check(method, &asked, e);
     rc = rc < 0 ? rc : size_check(method, asked.m, message->size, e);

@@ -8,8 +8,7 @@
 
 #include "common/status.h"
 
-/* POST /completion. A body without a model gets "", which means the only one. HP_EINVAL names the
- * field in *param; HP_ENOMEM. */
+/* POST /completion. HP_EINVAL names the field in *param; HP_ENOMEM. */
 int llama_completion_translate(json_t **root, bool *chat, const char **param, struct err *e);
 /* POST /infill: "input_prefix" is what stands before the gap, with "prompt" behind it, which
  * becomes a stand-in; "input_suffix" stays. */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "coordinator/gateway/body_samplers.h"
 #include "coordinator/gateway/json_write.h"
 
 static void number_write(const struct sampling_number *n, double value, struct buffer *out)
@@ -38,10 +39,17 @@ static long long most_tokens(const struct openai_body *b)
                                                    : (long long)b->max_tokens;
 }
 
+static const char *flag_word(bool on)
+{
+    return on ? "true" : "false";
+}
+
 /* Samplers that are not built have the numbers with which they do nothing. */
 void llama_settings_write(const struct openai_body *b, struct buffer *out)
 {
     struct sampling_params s = b ? b->sampling : sampling_greedy;
+    long long window =
+        s.penalty_window && s.penalty_window < INT32_MAX ? (long long)s.penalty_window : -1;
     buffer_printf(out, "{\"seed\":");
     if (b)
         buffer_printf(out, "%" PRId64 ",", (int64_t)s.seed); /* as it can be given */
@@ -52,13 +60,17 @@ void llama_settings_write(const struct openai_body *b, struct buffer *out)
     buffer_printf(out, "\"top_k\":%" PRIu64 ",", s.top_k);
     stops_write(b, out);
     bias_write(b, out);
-    buffer_printf(
-        out,
-        "\"max_tokens\":%lld,\"n_predict\":%lld,\"n_indent\":%u,\"t_max_predict_ms\":%u,"
-        "\"ignore_eos\":%s,\"stream\":%s,\"n_keep\":0,\"n_discard\":0,\"n_probs\":0,"
-        "\"min_keep\":0,\"dynatemp_range\":0.0,\"typical_p\":1.0,\"top_n_sigma\":-1.0,"
-        "\"xtc_probability\":0.0,\"dry_multiplier\":0.0,\"mirostat\":0,\"samplers\":[\"penalties\","
-        "\"temperature\",\"top_k\",\"top_p\",\"min_p\"],\"lora\":[]}",
-        most_tokens(b), most_tokens(b), b ? b->least_indent : 0, b ? b->most_ms : 0,
-        b && b->ignore_end ? "true" : "false", b && b->stream ? "true" : "false");
+    buffer_printf(out,
+                  "\"max_tokens\":%lld,\"n_predict\":%lld,\"n_indent\":%u,\"t_max_predict_ms\":%u,"
+                  "\"ignore_eos\":%s,\"stream\":%s,\"n_keep\":0,\"n_discard\":0,\"n_probs\":%u,"
+                  "\"post_sampling_probs\":%s,\"timings_per_token\":%s,\"repeat_last_n\":%lld,"
+                  "\"min_keep\":0,\"dynatemp_range\":0.0,\"typical_p\":1.0,\"top_n_sigma\":-1.0,"
+                  "\"xtc_probability\":0.0,\"dry_multiplier\":0.0,\"mirostat\":0,\"lora\":[],"
+                  "\"samplers\":",
+                  most_tokens(b), most_tokens(b), b ? b->least_indent : 0, b ? b->most_ms : 0,
+                  flag_word(b && b->ignore_end), flag_word(b && b->stream),
+                  b && b->logprobs ? b->top : 0, flag_word(b && b->probabilities),
+                  flag_word(b && b->tells_timings), window);
+    body_samplers_write(s.steps, out);
+    buffer_printf(out, "}");
 }

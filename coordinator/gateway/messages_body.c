@@ -80,10 +80,10 @@ bool message_tools_move(json_t *to, const json_t *from)
 
 static bool call_append(json_t *calls, const json_t *block)
 {
-    const json_t *input = json_object_get(block, "input");
+    json_t *input = json_object_get(block, "input");
     json_t *call = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", word_of(block, "id"), "type",
                              "function", "function", "name", word_of(block, "name"), "arguments",
-                             json_is_object(input) ? json_incref((json_t *)input) : json_object());
+                             input && !json_is_null(input) ? json_incref(input) : json_object());
     return json_array_append_new(calls, call) == 0;
 }
 

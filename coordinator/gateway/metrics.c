@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/bytes.h"
+#include "coordinator/gateway/process_figures.h"
 
 struct page {
     struct buffer text;
@@ -39,12 +40,29 @@ static void add_http_rows(struct page *page, const struct http_figures *f)
             "Requests whose body was too large, or one too many", "", (double)f->refused_bodies);
 }
 
+static void add_process_rows(struct page *page)
+{
+    struct process_figures p;
+    process_figures_read(&p);
+    add_row(page, "hp_build_info", "gauge", "1, with this program's version",
+            "version=\"" HP_VERSION "\"", 1);
+    add_row(page, "process_cpu_seconds_total", "counter", "Processor time of the coordinator", "",
+            p.cpu_s);
+    add_row(page, "process_resident_memory_bytes", "gauge", "Its memory", "", p.resident_bytes);
+    add_row(page, "process_virtual_memory_bytes", "gauge", "Its addresses", "", p.virtual_bytes);
+    add_row(page, "process_open_fds", "gauge", "Its open files and connections", "", p.descriptors);
+    add_row(page, "process_max_fds", "gauge", "How many it may have", "", p.descriptors_limit);
+    add_row(page, "process_start_time_seconds", "gauge", "Unix time at which it was started", "",
+            p.start_s);
+}
+
 void metrics_reply(const struct requests *r, const struct http_figures *http,
                    const struct latency *latency, struct http_exchange *x)
 {
     struct page page = {0};
     r->metrics(r->ctx, add_row, &page);
     add_http_rows(&page, http);
+    add_process_rows(&page);
     latency_write(latency, &page.text);
     http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_cstr(&page.text),
                page.text.size);

@@ -16,7 +16,9 @@ static const struct field_name option_names[] = {{"temperature", "temperature"},
                                                  {"presence_penalty", "presence_penalty"},
                                                  {"frequency_penalty", "frequency_penalty"},
                                                  {"mirostat", "mirostat"},
+                                                 {"repeat_last_n", "repeat_last_n"},
                                                  {"typical_p", "typical_p"},
+                                                 {"tfs_z", "tfs_z"},
                                                  {0}};
 static const struct field_name body_names[] = {{"suffix", "suffix"},
                                                {"logprobs", "logprobs"},
@@ -83,6 +85,9 @@ static int ollama_fields(const json_t *from, json_t *to, const char **param, str
     json_t *stream = json_object_get(from, "stream");
     if (options && !json_is_null(options) && !json_is_object(options))
         return body_field_refuse(param, "options", e, "must be an object");
+    const json_t *think = json_object_get(from, "think");
+    if (think && !json_is_null(think) && !json_is_boolean(think) && !json_is_string(think))
+        return body_field_refuse(param, "think", e, "must be true, false or a text");
     const char *format = json_string_value(json_object_get(from, "format"));
     if (format && *format && strcmp(format, "json") != 0)
         return body_field_refuse(param, "format", e, "must be \"json\" or a JSON schema");
@@ -92,7 +97,11 @@ static int ollama_fields(const json_t *from, json_t *to, const char **param, str
     fine = fine && fields_move(to, options, option_names) && fields_move(to, from, body_names) &&
            think_move(to, json_object_get(from, "think")) &&
            format_move(to, json_object_get(from, "format"));
-    if (fine && json_is_integer(most) && json_integer_value(most) > 0)
+    /* Nothing, and the two numbers below it, mean as many as there is room for. */
+    bool endless =
+        !most || json_is_null(most) ||
+        (json_is_integer(most) && json_integer_value(most) <= 0 && json_integer_value(most) >= -2);
+    if (fine && !endless)
         fine = json_object_set(to, "max_tokens", (json_t *)most) == 0;
     return fine ? 0 : err_set(e, HP_ENOMEM, "out of memory for a request");
 }
@@ -142,13 +151,13 @@ int ollama_chat_translate(json_t **root, bool *chat, const char **param, struct 
 
 int ollama_generate_translate(json_t **root, bool *chat, const char **param, struct err *e)
 {
-    static const char *const unbuilt[] = {"images", "template", "tools"};
+    static const char *const unbuilt[] = {"images", "template", "tools", "context"};
     json_t *prompt = json_object_get(*root, "prompt"), *system = json_object_get(*root, "system");
     *chat = !json_is_true(json_object_get(*root, "raw"));
     for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
-        int rc = ollama_refuse(*root, unbuilt[i], param, e);
-        if (rc < 0)
-            return rc;
+        int refused = ollama_refuse(*root, unbuilt[i], param, e);
+        if (refused < 0)
+            return refused;
     }
     if (!field_asks(*root, "prompt")) {
         *chat = true;
@@ -156,6 +165,9 @@ int ollama_generate_translate(json_t **root, bool *chat, const char **param, str
     }
     if (!json_is_string(prompt))
         return body_field_refuse(param, "prompt", e, "must be a text");
+    int rc = body_field_content(system, "system", param, e);
+    if (rc < 0)
+        return rc;
     if (!*chat)
         return ollama_replace(root, json_pack("{s:O}", "prompt", prompt), param, e);
     json_t *messages = json_array();

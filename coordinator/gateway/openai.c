@@ -38,26 +38,24 @@ const char *openai_model_code(int rc)
     return rc == HP_ENOENT ? "model_not_found" : rc == HP_EDENIED ? "model_not_allowed" : NULL;
 }
 
-/* A refusal in the words of who sent the body: which field it is of, and its text, which begins
- * with that field and a colon. One whose text alone names the field gets it as param. */
+/* A refusal in the words of who sent the body: which field it is of, and its text, where that
+ * begins with a field and a colon. One whose text alone names the field gets it as param. */
 static void refusal_rename(const struct dialect *d, const char **message, const char **param,
                            struct buffer *room)
 {
     static const char most[] = "max_tokens";
     if (!*param && strncmp(*message, "max_tokens: ", sizeof most + 1) == 0)
         *param = most;
-    const struct field_name *n = *param ? d->names : NULL;
+    const struct field_name *n = *param ? d->names : NULL, *of = n;
     while (n && n->there && strncmp(*message, n->here, strlen(n->here)) != 0)
         n++;
-    if (!n || !n->there || !strchr(":.", (*message)[strlen(n->here)]))
-        return;
-    buffer_printf(room, "%s%s", n->there, *message + strlen(n->here));
-    *message = room->failed ? *message : buffer_cstr(room);
-    for (n = d->names; n->there; n++)
-        if (strcmp(n->here, *param) == 0) {
-            *param = n->there;
-            return;
-        }
+    if (n && n->there && strchr(":.", (*message)[strlen(n->here)])) {
+        buffer_printf(room, "%s%s", n->there, *message + strlen(n->here));
+        *message = room->failed ? *message : buffer_cstr(room);
+    }
+    while (of && of->there && strcmp(of->here, *param) != 0)
+        of++;
+    *param = of && of->there ? of->there : *param;
 }
 
 void openai_error_as(const struct dialect *d, struct http_exchange *x, int http_status,

@@ -60,6 +60,9 @@ void answer_fini(struct openai_answer *a)
         completion_fini(&a->choices[i].text);
         answer_scores_fini(&a->choices[i].scores);
         answer_reader_free(&a->choices[i].reader);
+        buffer_free(&a->choices[i].said);
+        buffer_free(&a->choices[i].reasoned);
+        buffer_free(&a->choices[i].calls);
     }
     buffer_free(&a->blocks.said);
     buffer_free(&a->blocks.items);
@@ -100,10 +103,17 @@ void answer_begin(struct openai_answer *a, bool had)
 
 /* ---- what a choice is made of: into a stream, or into a whole message ---- */
 
+/* What is written next is of this one. */
+static void head_turn(struct openai_answer *a, const struct openai_choice *c)
+{
+    a->head.stop = c->text.found;
+    a->head.has_line = c->text.has_line;
+    a->head.usage = &c->usage;
+}
+
 struct choice_parts {
     struct openai_answer *answer;
     struct openai_choice *choice;
-    struct buffer text, reasoning, calls; /* of a whole message */
 };
 
 static bool scores_wait(const struct openai_answer *a, const struct openai_choice *c)
@@ -118,7 +128,7 @@ static void on_text(void *ctx, const char *text, size_t n)
     const struct dialect *d = a->head.dialect;
     struct openai_choice *c = p->choice;
     if (!a->stream)
-        buffer_append(&p->text, text, n);
+        buffer_append(&c->said, text, n);
     else if (scores_wait(a, c))
         d->scored(http_stream_buffer(a->x), &a->head, c->index, text, n, &c->scores);
     else
@@ -133,7 +143,7 @@ static void on_reasoning(void *ctx, const char *text, size_t n)
     if (a->stream)
         a->head.dialect->reasoning(http_stream_buffer(a->x), &a->head, p->choice->index, text, n);
     else
-        buffer_append(&p->reasoning, text, n);
+        buffer_append(&p->choice->reasoned, text, n);
     a->told = true;
 }
 
@@ -173,7 +183,7 @@ static void on_call(void *ctx, const struct tool_call *call)
     if (a->stream)
         a->head.dialect->call(http_stream_buffer(a->x), &a->head, p->choice->index, &told);
     else
-        a->head.dialect->reply_call(&p->calls, &told);
+        a->head.dialect->reply_call(&p->choice->calls, &told);
     a->told = true;
 }
 
@@ -184,7 +194,7 @@ static void echo_tell(struct choice_parts *p, struct openai_choice *c)
     if (a->stream)
         a->head.dialect->text(http_stream_buffer(a->x), &a->head, c->index, c->echo, c->n_echo);
     else
-        buffer_append(&p->text, c->echo, c->n_echo);
+        buffer_append(&c->said, c->echo, c->n_echo);
     p->answer->told = true;
     c->n_echo = 0;
 }
@@ -208,23 +218,41 @@ static void text_read(struct choice_parts *p, struct openai_choice *c, bool over
 static void text_event(struct openai_answer *a, struct openai_choice *c, bool over)
 {
     struct choice_parts parts = {.answer = a, .choice = c};
+    head_turn(a, c);
     text_read(&parts, c, over);
     if (scores_wait(a, c)) /* of tokens without text */
         on_text(&parts, "", 0);
 }
 
-bool answer_push(struct openai_answer *a, struct openai_choice *c, bool had)
+size_t answer_mark(struct openai_answer *a)
 {
-    size_t from = http_stream_buffer(a->x)->size;
     a->told = false;
+    return a->stream ? http_stream_buffer(a->x)->size : 0;
+}
+
+void answer_count(struct openai_answer *a, struct openai_choice *c)
+{
+    struct choice_parts p = {.answer = a, .choice = c};
+    if (!a->head.dialect->repeats || !answer_may_reason(&c->reader))
+        return;
+    head_turn(a, c);
+    text_read(&p, c, false);
+    c->n_reasoned += answer_reasons(&c->reader);
+}
+
+void answer_settle(struct openai_answer *a, size_t mark, bool had)
+{
+    if (a->stream && had)
+        events_drop(a, mark);
+    else if (a->stream && a->told)
+        events_mark(a, mark);
+}
+
+bool answer_push(struct openai_answer *a, struct openai_choice *c, size_t mark, bool had)
+{
     text_event(a, c, false);
-    if (had) {
-        events_drop(a, from);
-        return true;
-    }
-    if (a->told)
-        events_mark(a, from);
-    return !a->told || http_stream_flush(a->x);
+    answer_settle(a, mark, had);
+    return had || !a->told || http_stream_flush(a->x);
 }
 
 static const char *finish_of(const struct openai_choice *c)
@@ -242,19 +270,20 @@ static void choice_reply(struct openai_answer *a, struct openai_choice *c, uint3
                          struct buffer *out)
 {
     struct choice_parts p = {.answer = a, .choice = c};
+    head_turn(a, c);
     text_read(&p, c, true);
-    struct openai_message m = {.text = buffer_cstr(&p.text),
-                               .n = p.text.size,
-                               .reasoning = buffer_cstr(&p.reasoning),
-                               .n_reasoning = p.reasoning.size,
-                               .calls = buffer_cstr(&p.calls),
-                               .n_calls = p.calls.size,
+    struct openai_message m = {.text = buffer_cstr(&c->said),
+                               .n = c->said.size,
+                               .reasoning = buffer_cstr(&c->reasoned),
+                               .n_reasoning = c->reasoned.size,
+                               .calls = buffer_cstr(&c->calls),
+                               .n_calls = c->calls.size,
                                .scores = &c->scores};
     a->head.dialect->reply_choice(out, &a->head, index, &m, finish_of(c));
-    out->failed |= p.text.failed | p.reasoning.failed | p.calls.failed | c->reader.held.failed;
-    buffer_free(&p.text);
-    buffer_free(&p.reasoning);
-    buffer_free(&p.calls);
+    out->failed |= c->said.failed | c->reasoned.failed | c->calls.failed | c->reader.held.failed;
+    buffer_free(&c->said);
+    buffer_free(&c->reasoned);
+    buffer_free(&c->calls);
 }
 
 /* How many of its prompt's choices go before it: those whose tokens were likelier, and of equals
@@ -309,6 +338,7 @@ static void usage_add(struct openai_answer *a, const struct openai_choice *c,
 {
     struct request_usage *sum = &a->usage;
     sum->output_tokens += u->output_tokens;
+    sum->reasoning_tokens += c->n_reasoned;
     time_add(&sum->decode_s, u->decode_s);
     if (c->index % a->n_per_prompt != 0)
         return;
@@ -326,6 +356,7 @@ bool answer_choice_end(struct openai_answer *a, struct openai_choice *c, const c
     completion_finish(&c->text);
     c->request = 0;
     c->finish = finish;
+    c->usage = *usage;
     usage_add(a, c, usage);
     bool last = --a->n_left == 0;
     if (a->stream) {
@@ -355,6 +386,7 @@ void answer_fail(struct openai_answer *a, int http_status, const struct err *why
         completion_finish(&a->choices[i].text); /* what was held back is a prefix of the answer */
         text_event(a, &a->choices[i], true);
     }
-    a->head.dialect->fail(http_stream_buffer(a->x), http_status, why->text, status_word(why->code));
+    a->head.dialect->fail(http_stream_buffer(a->x), &a->head, http_status, why->text,
+                          status_word(why->code));
     stream_end(a);
 }

@@ -8,8 +8,11 @@
 
 #include "common/env.h"
 #include "common/json.h"
+#include "common/vector.h"
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/body_measure.h"
+#include "coordinator/gateway/body_samplers.h"
+#include "coordinator/gateway/body_unbuilt.h"
 #include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/openai_prompts.h"
@@ -18,76 +21,6 @@
 enum { MAX_CHOICES = 128 };
 
 #define LEAST_TOP_P 1e-9
-
-/* ---- fields that are not built: given with another value than their default, they would be
- * silently disobeyed ---- */
-
-struct unbuilt_field {
-    const char *name, *why;
-    double usual; /* the number that asks for nothing */
-    bool on;      /* true asks for nothing, and not false */
-};
-
-static bool is_default(const struct unbuilt_field *f, const json_t *v)
-{
-    const char *name = f->name;
-    if (json_is_null(v) || (json_is_boolean(v) && json_is_true(v) == f->on))
-        return true;
-    if (json_is_number(v))
-        return fpclassify(json_number_value(v) - f->usual) == FP_ZERO;
-    if (strcmp(name, "function_call") == 0) /* without functions nobody can choose one */
-        return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 ||
-                                     strcmp(json_string_value(v), "auto") == 0);
-    if (strcmp(name, "modalities") == 0 && json_array_size(v) == 1)
-        return json_is_string(json_array_get(v, 0)) &&
-               strcmp(json_string_value(json_array_get(v, 0)), "text") == 0;
-    if (json_is_array(v))
-        return json_array_size(v) == 0;
-    return json_is_string(v) && !*json_string_value(v);
-}
-
-static int check_unbuilt(const struct openai_body *b, const char **param, struct err *e)
-{
-    static const char leave_out[] = "this server does not support it yet; leave it out";
-    static const struct unbuilt_field fields[] = {
-        {"functions",
-         "are what \"tools\" have replaced: {\"type\": \"function\", \"function\": {..}}", 0,
-         false},
-        {"function_call", "is what \"tool_choice\" has replaced, which chooses among \"tools\"", 0,
-         false},
-        {"suffix", leave_out, 0, false},
-        {"audio", leave_out, 0, false},
-        {"modalities", leave_out, 0, false},
-        {"prediction", leave_out, 0, false},
-        {"web_search_options", "this server has no tools of its own; leave it out", 0, false},
-        /* vLLM's */
-        {"use_beam_search", leave_out, 0, false},
-        {"bad_words", leave_out, 0, false},
-        {"allowed_token_ids", leave_out, 0, false},
-        {"truncate_prompt_tokens", leave_out, -1, false},
-        {"include_stop_str_in_output", leave_out, 0, false},
-        {"skip_special_tokens", leave_out, 0, true},
-        {"return_token_ids", leave_out, 0, false},
-        {"return_tokens_as_token_ids", leave_out, 0, false},
-        {"prompt_embeds", leave_out, 0, false},
-        {"documents", leave_out, 0, false},
-        /* llama-server's */
-        {"mirostat", leave_out, 0, false},
-        {"typical_p", leave_out, 1, false},
-        {"dynatemp_range", leave_out, 0, false},
-        {"xtc_probability", leave_out, 0, false},
-        {"dry_multiplier", leave_out, 0, false},
-        {"top_n_sigma", leave_out, -1, false},
-        {"n_probs", "\"logprobs\" and \"top_logprobs\" are what tells of probabilities here", 0,
-         false},
-        {"lora", leave_out, 0, false}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const json_t *v = json_object_get(b->root, fields[i].name);
-        if (v && !is_default(&fields[i], v))
-            return body_field_refuse(param, fields[i].name, e, fields[i].why);
-    }
-    return 0;
-}
 
 /* ---- numbers ---- */
 
@@ -138,9 +71,11 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
     const json_t *given = json_object_get(b->root, "seed");
     if ((rc = body_field_whole(b->root, "seed", INT64_MIN, INT64_MAX, 0, &seed, param, e)) < 0)
         return rc;
-    s->seed = given && !json_is_null(given) ? (uint64_t)seed : env_random_u64(&env_real);
+    bool drawn = !given || json_is_null(given) || seed == -1; /* as in vLLM and llama-server */
+    s->seed = drawn ? env_random_u64(&env_real) : (uint64_t)seed;
     b->structured = openai_grammar_asked(b->root);
-    return read_bias(b, param, e);
+    rc = body_samplers_read(b->root, s, param, e);
+    return rc < 0 ? rc : read_bias(b, param, e);
 }
 
 /* ---- text ---- */
@@ -148,16 +83,20 @@ static int read_sampling(struct openai_body *b, const char **param, struct err *
 static int read_stops(struct openai_body *b, const char **param, struct err *e)
 {
     json_t *stop = json_object_get(b->root, "stop");
-    size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    size_t n = json_is_array(stop) ? json_array_size(stop) : 1, bytes = 0;
     if (!stop || json_is_null(stop))
         return 0;
     if (n > COMPLETION_MAX_STOPS)
-        return body_field_refuse(param, "stop", e, "holds more than 16 strings");
+        return body_field_refuse(param, "stop", e, "holds more than 128 strings");
+    if (!(b->stops = calloc(n + 1, sizeof *b->stops)))
+        return err_no_memory(e, "a request");
     for (size_t i = 0; i < n; i++) {
         const char *s = json_string_value(json_is_array(stop) ? json_array_get(stop, i) : stop);
         if (!s || strlen(s) > COMPLETION_MAX_STOP_BYTES)
             return body_field_refuse(param, "stop", e,
                                      "must be a text of at most 1024 bytes, or a list of such");
+        if ((bytes += strlen(s)) > COMPLETION_MAX_STOPS_BYTES)
+            return body_field_refuse(param, "stop", e, "has more than 16 KiB of texts together");
         if (!*s)
             continue; /* some clients send one for none */
         if (!(b->stops[b->n_stops] = strdup(s)))
@@ -179,7 +118,9 @@ static int read_stop_ids(struct openai_body *b, const char **param, struct err *
         const json_t *v = json_array_get(list, i);
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX)
             return body_field_refuse(param, "stop_token_ids", e, "holds what is no token id");
-        b->stop_ids[b->n_stop_ids++] = (uint32_t)json_integer_value(v);
+        if (!vector_push(b->stop_ids, b->n_stop_ids, b->room_stop_ids,
+                         (uint32_t)json_integer_value(v)))
+            return err_no_memory(e, "a request");
     }
     return 0;
 }
@@ -203,9 +144,33 @@ static int read_choices(struct openai_body *b, const char **param, struct err *e
     return 0;
 }
 
-static int read_options(struct openai_body *b, const char **param, struct err *e)
+/* A stream's usage: at its end, and so far with each piece, too. */
+static int read_stream_options(struct openai_body *b, const char **param, struct err *e)
 {
     const json_t *options = json_object_get(b->root, "stream_options");
+    bool each = false;
+    if (!options || json_is_null(options))
+        return 0;
+    if (!json_is_object(options))
+        return body_field_refuse(param, "stream_options", e, "must be an object");
+    int rc = body_field_flag(options, "include_usage", &b->include_usage, param, e);
+    rc = rc < 0 ? rc : body_field_flag(options, "continuous_usage_stats", &each, param, e);
+    b->tells_usage = b->include_usage && each;
+    return rc;
+}
+
+/* A template writes a chat's own first token, a text has none yet. */
+static int read_special(struct openai_body *b, const char **param, struct err *e)
+{
+    const json_t *given = json_object_get(b->root, "add_special_tokens");
+    int rc = body_field_flag(b->root, "add_special_tokens", &b->adds_special, param, e);
+    if (!given || json_is_null(given))
+        b->adds_special = !b->chat;
+    return rc;
+}
+
+static int read_options(struct openai_body *b, const char **param, struct err *e)
+{
     int64_t max_tokens, max_completion_tokens, priority, most_ms, indent;
     int rc;
     if ((rc = body_field_tokens(b->root, "max_tokens", &max_tokens, param, e)) < 0 ||
@@ -218,6 +183,9 @@ static int read_options(struct openai_body *b, const char **param, struct err *e
         (rc = body_field_whole(b->root, "n_indent", -1, INT32_MAX, 0, &indent, param, e)) < 0 ||
         (rc = body_field_flag(b->root, "stream", &b->stream, param, e)) < 0 ||
         (rc = body_field_flag(b->root, "ignore_eos", &b->ignore_end, param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "return_tokens", &b->return_tokens, param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "timings_per_token", &b->tells_timings, param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "post_sampling_probs", &b->probabilities, param, e)) < 0 ||
         (rc = body_field_flag(b->root, "literal_specials", &b->literal_specials, param, e)) < 0)
         return rc;
     b->max_tokens = (uint64_t)(max_completion_tokens ? max_completion_tokens : max_tokens);
@@ -225,12 +193,8 @@ static int read_options(struct openai_body *b, const char **param, struct err *e
     b->most_ms = most_ms > 0 ? (uint32_t)most_ms : 0;
     b->least_indent = indent > 0 ? (uint32_t)indent : 0;
     b->ignore_end |= b->no_answer;
-    if (options && !json_is_null(options)) {
-        if (!json_is_object(options))
-            return body_field_refuse(param, "stream_options", e, "must be an object");
-        return body_field_flag(options, "include_usage", &b->include_usage, param, e);
-    }
-    return 0;
+    rc = read_stream_options(b, param, e);
+    return rc < 0 ? rc : read_special(b, param, e);
 }
 
 /* Chats ask with "logprobs": true and "top_logprobs", completions with a number. */
@@ -291,18 +255,54 @@ static int read_reasoning(struct openai_body *b, const char **param, struct err 
                                     "may be \"none\", \"auto\" or \"deepseek\"");
 }
 
-/* llama-server's names for two of OpenAI's and vLLM's fields, which go before where both are there.
- */
-static int read_aliases(json_t *root, struct err *e)
+/* llama-server's names for some of OpenAI's and vLLM's fields, which go before where both are
+ * there. */
+static const char *const aliases[][2] = {
+    {"repeat_penalty", "repetition_penalty"}, {"n_predict", "max_tokens"}, {"n_cmpl", "n"}};
+
+/* A refusal of what came by its other name has that one. */
+static void alias_name(const json_t *root, const char **param, struct err *e)
 {
-    static const char *const names[][2] = {{"repeat_penalty", "repetition_penalty"},
-                                           {"n_predict", "max_tokens"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        json_t *v = json_object_get(root, names[i][0]);
-        if (v && !json_object_get(root, names[i][1]) && json_object_set(root, names[i][1], v) < 0)
-            return err_set(e, HP_ENOMEM, "out of memory for a request");
+    for (size_t i = 0; *param && i < sizeof aliases / sizeof *aliases; i++) {
+        const json_t *v = json_object_get(root, aliases[i][0]);
+        size_t n = strlen(aliases[i][1]);
+        if (!v || v != json_object_get(root, aliases[i][1]) || strcmp(*param, aliases[i][1]) != 0)
+            continue;
+        const struct err told = *e;
+        if (strncmp(told.text, *param, n) == 0)
+            err_set(e, told.code, "%s%s", aliases[i][0], told.text + n);
+        *param = aliases[i][0];
     }
+}
+
+/* An "n_predict" of 0 reads the prompt, which the next request with its beginning then
+ * finds, and one of -2 is as -1. */
+static int read_aliases(struct openai_body *b, struct err *e)
+{
+    const json_t *most = json_object_get(b->root, "n_predict");
+    json_int_t n = json_is_integer(most) ? json_integer_value(most) : -1;
+    bool reads = n == 0 && !json_object_get(b->root, "max_tokens");
+    if ((reads || n == -2) &&
+        json_object_set_new(b->root, "n_predict", json_integer(reads ? 1 : -1)) < 0)
+        return err_no_memory(e, "a request");
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        json_t *v = json_object_get(b->root, aliases[i][0]);
+        if (v && !json_object_get(b->root, aliases[i][1]) &&
+            json_object_set(b->root, aliases[i][1], v) < 0)
+            return err_no_memory(e, "a request");
+    }
+    b->no_answer |= reads;
     return 0;
+}
+
+/* Without a name, as llama-server's and some of vLLM's clients ask, the only one is meant. */
+static int read_model(struct openai_body *b, const char **param, struct err *e)
+{
+    const json_t *model = json_object_get(b->root, "model");
+    if (model && !json_is_null(model) && !json_is_string(model))
+        return body_field_refuse(param, "model", e, "is not a text");
+    b->model = strdup(json_is_string(model) ? json_string_value(model) : "");
+    return b->model ? 0 : err_no_memory(e, "a request");
 }
 
 static int read_fields(struct openai_body *b, const char **param, struct err *e)
@@ -310,14 +310,8 @@ static int read_fields(struct openai_body *b, const char **param, struct err *e)
     int rc;
     if (!json_is_object(b->root))
         return err_set(e, HP_EINVAL, "the body is not a JSON object");
-    if ((rc = read_aliases(b->root, e)) < 0)
-        return rc;
-    const char *model = json_string_value(json_object_get(b->root, "model"));
-    if (!model)
-        return body_field_refuse(param, "model", e, "is missing or not a text");
-    if (!(b->model = strdup(model)))
-        return err_set(e, HP_ENOMEM, "out of memory for a request");
-    if ((rc = check_unbuilt(b, param, e)) < 0 || (rc = read_echo(b, param, e)) < 0 ||
+    if ((rc = read_aliases(b, e)) < 0 || (rc = read_model(b, param, e)) < 0 ||
+        (rc = body_unbuilt_check(b->root, param, e)) < 0 || (rc = read_echo(b, param, e)) < 0 ||
         (rc = read_options(b, param, e)) < 0 || (rc = read_logprobs(b, param, e)) < 0 ||
         (rc = read_choices(b, param, e)) < 0 || (rc = read_sampling(b, param, e)) < 0 ||
         (rc = read_stops(b, param, e)) < 0 || (rc = read_stop_ids(b, param, e)) < 0 ||
@@ -340,18 +334,47 @@ int openai_body_read(const char *body, size_t n,
     if (!b)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = chat;
-    b->ids.field = chat || translate ? NULL : "prompt";
-    int rc = body_measure_load(body, n, &b->ids, &b->root, error_param, e);
+    b->ids.field = chat ? NULL : "prompt"; /* other paths that are no chats keep its name */
+    b->values_left = BODY_MAX_COST;
+    int rc = body_measure_load_within(body, n, &b->ids, &b->values_left, &b->root, error_param, e);
     if (rc == 0 && translate && json_is_object(b->root))
         rc = translate(&b->root, &b->chat, error_param, e);
-    b->loads = rc > 0 && rc != DIALECT_READ ? rc : 0;
-    b->no_answer = rc == DIALECT_READ;
+    b->loads = rc > 0 ? rc : 0;
     rc = rc < 0 ? rc : read_fields(b, error_param, e);
-    if (rc < 0)
+    if (rc < 0) {
+        alias_name(b->root, error_param, e);
         openai_body_destroy(&b);
-    else
+    } else {
         *out = b;
+    }
     return rc;
+}
+
+/* Whether what is drawn differs in its probabilities from what the logits say. */
+static bool samplers_change(const struct openai_body *b)
+{
+    struct sampling_params s = b->sampling;
+    bool changes = s.top_k || s.steps || s.min_tokens || s.bias.count || b->structured;
+    for (const struct sampling_number *n = sampling_numbers; n->name; n++)
+        changes = changes || *sampling_number_of(&s, n) < n->usual ||
+                  *sampling_number_of(&s, n) > n->usual;
+    return changes;
+}
+
+int openai_body_check_told(const struct openai_body *b, bool may_be_probabilities,
+                           const char **param, struct err *e)
+{
+    static const char name[] = "post_sampling_probs";
+    if (!b->probabilities || !b->logprobs)
+        return 0;
+    if (!may_be_probabilities)
+        return body_field_refuse(param, name, e, "is of POST /completion; leave it out");
+    return samplers_change(b)
+               ? body_field_refuse(param, name, e,
+                                   "probabilities are told before sampling here: leave it out, or "
+                                   "what changes them (temperature 1, top_k 0, top_p 1, min_p 0, "
+                                   "no penalty, bias or grammar)")
+               : 0;
 }
 
 static int id_refuse(const char **param, const char *name, uint64_t id, uint32_t vocabulary,
@@ -379,6 +402,13 @@ int openai_body_check(const struct openai_body *b, uint32_t vocabulary, const ch
     return 0;
 }
 
+int openai_body_keep_asked(struct openai_body *b, struct err *e)
+{
+    const char *asked = json_string_value(json_object_get(b->root, "asked"));
+    b->asked = asked ? strdup(asked) : NULL;
+    return b->asked || !asked ? 0 : err_no_memory(e, "a request");
+}
+
 void openai_body_drop_prompt(struct openai_body *b)
 {
     openai_prompts_free(b);
@@ -395,7 +425,10 @@ void openai_body_destroy(struct openai_body **out)
     response_fields_free(&b->fields);
     for (int i = 0; i < b->n_stops; i++)
         free(b->stops[i]);
+    free(b->stops);
+    free(b->stop_ids);
     sampling_free(&b->sampling);
     free(b->model);
+    free(b->asked);
     free(b);
 }

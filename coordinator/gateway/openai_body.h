@@ -1,5 +1,4 @@
-/* A checked body of a completion request. Only openai*.c includes this. No I/O and nothing shared:
- * any thread may parse. */
+/* A checked body of a completion request. No I/O and nothing shared: any thread may parse. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_BODY_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_BODY_H
 
@@ -26,8 +25,10 @@ struct body_prompt {
 struct openai_body {
     json_t *root;        /* owns `messages`, `tools`, `template_extra` and texts */
     struct body_ids ids; /* of "prompt", until they are the prompts' */
+    size_t values_left;  /* what trees that are made of its texts may cost (body_measure.h) */
     int loads;           /* DIALECT_LOAD, DIALECT_UNLOAD: its prompt is none; else 0 */
     bool chat, stream, include_usage, ignore_end, literal_specials;
+    bool tells_usage; /* with each piece of a stream that has usage at its end */
     char *model;
     json_t *messages;             /* chat: an array whose contents are plain strings */
     json_t *template_extra;       /* chat: more variables for the template, or NULL */
@@ -44,7 +45,8 @@ struct openai_body {
     bool opens_turn;              /* chat: the template writes what begins the assistant's turn */
     bool
         fills; /* no chat: the answer stands between the root's "input_prefix" and "input_suffix" */
-    bool bare; /* no chat: the tokenizer's own first and last tokens are not added to a text */
+    const char *held_by;         /* the field that its answers' grammar is of */
+    bool adds_special;           /* the tokenizer's own first and last tokens are added to a text */
     struct body_prompt *prompts; /* [n_prompts]; NULL of a chat, which has one */
     size_t n_prompts;
     uint64_t max_tokens;   /* 0: to the end of the context */
@@ -55,17 +57,22 @@ struct openai_body {
     int32_t priority;              /* lower goes first */
     uint32_t n_choices;            /* answers that are made to each prompt, */
     uint32_t n_given;              /* and those of them that are given: the likeliest */
-    char *stops[COMPLETION_MAX_STOPS];
+    char **stops;                  /* [n_stops] */
     int n_stops;
-    uint32_t stop_ids[OPENAI_MAX_STOP_IDS];
-    int n_stop_ids;
+    uint32_t *stop_ids; /* [n_stop_ids] */
+    int n_stop_ids, room_stop_ids;
     bool structured; /* the answer is held to a grammar, which is made of `root` with the prompt */
     struct sampling_params sampling;
     bool echo;            /* completions: the text begins with the prompt's */
     bool no_answer;       /* "max_tokens": 0, of an echo */
     bool logprobs;        /* of the answer, and of an echoed prompt; `top` likeliest with each */
+    bool probabilities;   /* ... after all that samplers do, and not their logarithms */
+    bool return_tokens;   /* the ids of the answer's tokens, in dialects that have them */
+    bool tells_timings;   /* with each piece of a stream */
     bool prompt_logprobs; /* of the prompt, apart from the text; `prompt_top` with each */
     uint32_t top, prompt_top;
+    char *asked; /* what an answer says of its request, as members of JSON, each with a comma before
+                    it, in dialects that have such; NULL: nothing */
 };
 
 /* HP_EINVAL: the text says what is wrong, and *error_param (may become NULL) names the field. The
@@ -83,6 +90,13 @@ static inline int openai_body_parse(const char *body, size_t n, bool chat, struc
 /* The ids of a body, against the model that is to run it. HP_EINVAL, naming the field in *param. */
 int openai_body_check(const struct openai_body *b, uint32_t vocabulary, const char **param,
                       struct err *e);
+/* Whether what it wants to be told of tokens is known: of what samplers do to probabilities nothing
+ * is, so that these are told where samplers leave them alone, in dialects that have such.
+ * HP_EINVAL, naming the field in *param. */
+int openai_body_check_told(const struct openai_body *b, bool may_be_probabilities,
+                           const char **param, struct err *e);
+/* Keeps the root's text "asked", of a dialect that repeats it. HP_ENOMEM. */
+int openai_body_keep_asked(struct openai_body *b, struct err *e);
 /* Frees what the prompt was made of; the rest stays. */
 void openai_body_drop_prompt(struct openai_body *b);
 void openai_body_destroy(struct openai_body **b);

@@ -15,7 +15,7 @@ static void stream_begin(struct completion *c)
         return;
     c->streams = c->spoke = true;
     http_stream_begin(c->x, c->answer.head.dialect->stream_type);
-    answer_begin(&c->answer, c->last_event[0] != '\0');
+    answer_begin(&c->answer, c->goes_on);
 }
 
 static void choice_end(struct completion *c, struct openai_choice *choice, const char *finish,
@@ -24,8 +24,6 @@ static void choice_end(struct completion *c, struct openai_choice *choice, const
     stream_begin(c);
     if (!c->again)
         latency_note(&c->openai->latency, c->body->model, usage);
-    c->answer.head.stop = choice->text.found;
-    c->answer.head.has_line = choice->text.has_line;
     if (!answer_choice_end(&c->answer, choice, finish, usage))
         completion_give_up(c);
     else if (!c->answer.n_left)
@@ -116,6 +114,15 @@ static bool choice_is_late(const struct completion *c, struct openai_choice *cho
     return choice->text.line_ended && now_ns - choice->first_ns > most_ms * 1000000;
 }
 
+/* Of an answer that is kept it is not known before its end. */
+static void choice_usage_read(const struct completion *c, struct openai_choice *choice)
+{
+    const struct requests *r = c->openai->requests;
+    if (c->answer.head.tells_timings && !c->kept && !c->in_pools && choice->request)
+        r->usage(r->ctx, choice->request, &choice->usage);
+    choice->usage.output_tokens = choice->n_read;
+}
+
 /* False: nothing more is to be told of the choice, and the completion may be gone. `had`: its
  * reader has them from before. `behind`: tokens that came with these and are not read. */
 static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_t n, size_t behind,
@@ -124,6 +131,7 @@ static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_
     struct completion *c = choice->owner;
     struct request_usage usage = {0};
     size_t read = 0; /* what was sampled behind the end is not used */
+    size_t mark = answer_mark(&c->answer);
     while (read < n && !choice->text.stopped) {
         uint32_t id = ids[read++];
         if (body_stops_at(c->body, id)) {
@@ -134,9 +142,11 @@ static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_
             answer_scores_token(&choice->scores, id);
             if (choice_is_late(c, choice))
                 completion_limit(&choice->text);
+            answer_count(&c->answer, choice);
         }
     }
     choice->n_read += (uint32_t)read;
+    choice_usage_read(c, choice);
     if (!scores_count(c, choice))
         return false;
     if (choice->text.text.failed || choice->reader.held.failed) {
@@ -146,6 +156,7 @@ static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_
         return false;
     }
     if (choice->text.stopped) {
+        answer_settle(&c->answer, mark, had);
         completion_choice_leave(c, choice, true, &usage);
         size_t unread = n - read + behind;
         usage.output_tokens -= usage.output_tokens > unread ? unread : 0;
@@ -155,7 +166,7 @@ static bool choice_read(struct openai_choice *choice, const uint32_t *ids, size_
                    &usage);
         return false;
     }
-    if (c->answer.stream && !answer_push(&c->answer, choice, had)) {
+    if (c->answer.stream && !answer_push(&c->answer, choice, mark, had)) {
         completion_give_up(c);
         return false;
     }
@@ -217,7 +228,10 @@ static void choice_score(const struct completion *c, struct openai_choice *choic
     const size_t *ends = (const size_t *)(const void *)c->prompt.echo_ends.data;
     size_t i = choice->index / b->n_choices, from = b->echo && i ? ends[i - 1] : 0;
     choice->scores.tokenizer = choice->text.stream.tokenizer;
-    choice->scores.chat = c->answer.head.chat || c->answer.head.dialect != &dialect_openai;
+    choice->scores.shape = c->answer.head.chat ? SCORES_OF_CHAT : c->answer.head.dialect->shape;
+    choice->scores.probabilities = b->probabilities;
+    choice->scores.lists_ids =
+        choice->scores.shape == SCORES_OF_LLAMA && (b->stream || b->return_tokens);
     choice->scores.tells = b->logprobs;
     choice->scores.all = b->prompt_logprobs;
     choice->scores.top = b->top;
@@ -228,19 +242,28 @@ static void choice_score(const struct completion *c, struct openai_choice *choic
     choice->echo = b->echo ? (const char *)c->prompt.echo.data + from : NULL;
 }
 
+/* Scores of each token that is said: where they are asked for, or choose the best answers. */
+static uint32_t said_width_of(const struct openai_body *b)
+{
+    if (b->no_answer)
+        return 0;
+    return b->logprobs ? 1 + b->top : b->n_given < b->n_choices;
+}
+
+/* Scores of each token of the prompt, where it is told with them. */
+static uint32_t prompt_width_of(const struct openai_body *b)
+{
+    bool echoes = b->echo && b->logprobs;
+    uint32_t echo_top = echoes ? b->top : 0;
+    uint32_t top = echo_top > b->prompt_top ? echo_top : b->prompt_top;
+    return echoes || b->prompt_logprobs ? 1 + top : 0;
+}
+
 /* All choices of the next prompt or none: the first one's prompt is everybody's, each draws with a
  * seed of its own. */
 static int choices_open(struct completion *c, struct err *e)
 {
-    const struct openai_body *b = c->body;
-    bool echoes = b->echo && b->logprobs;
-    uint32_t echo_top = echoes ? b->top : 0;
-    uint32_t prompt_top = echo_top > b->prompt_top ? echo_top : b->prompt_top;
-    uint32_t prompt_width = echoes || b->prompt_logprobs ? 1 + prompt_top : 0,
-             said_width = b->no_answer                ? 0
-                          : b->logprobs               ? 1 + b->top
-                          : b->n_given < b->n_choices ? 1
-                                                      : 0;
+    uint32_t prompt_width = prompt_width_of(c->body), said_width = said_width_of(c->body);
     uint32_t n = c->body->n_choices, first = c->n_opened;
     const size_t *ends = (const size_t *)(const void *)c->prompt.ends.data;
     size_t from = first ? ends[first / n - 1] : 0;
@@ -257,6 +280,7 @@ static int choices_open(struct completion *c, struct err *e)
         .ignore_end = c->body->ignore_end,
         .priority = c->body->priority,
         .client = c->client,
+        .number = http_request_number(c->x),
     };
     int rc = 0;
     for (uint32_t i = first; i < first + n && rc == 0; i++) {
@@ -267,6 +291,7 @@ static int choices_open(struct completion *c, struct err *e)
                                                        .failed = on_failed,
                                                        .scores = on_scores};
         choice_score(c, choice, said_width, prompt_width);
+        choice->usage.prompt_tokens = request.n_prompt;
         rc = completion_choice_open(c, choice, &request, e);
         request.fork_of = prompt_width ? 0 : c->answer.choices[first].request;
         request.n_forks = 0;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/digest.h"
+#include "common/vector.h"
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/openai_completion_int.h"
 #include "coordinator/gateway/pool_scores.h"
@@ -113,6 +115,17 @@ static int late_ids_make(struct openai_body *b, const struct tokenizer *t, struc
     return 0;
 }
 
+/* What fills a gap ends where the model begins another file. */
+static int infill_ends_add(struct openai_body *b, const struct tokenizer *t, struct err *e)
+{
+    uint32_t ends[TOKENIZER_MAX_INFILL_ENDS];
+    int n = b->fills && !b->ignore_end ? tokenizer_infill_ends(t, ends) : 0;
+    for (int i = 0; i < n; i++)
+        if (!vector_push(b->stop_ids, b->n_stop_ids, b->room_stop_ids, ends[i]))
+            return err_no_memory(e, "a request");
+    return 0;
+}
+
 /* What an answer needs of the model and the body, on the loop. */
 static int completion_prepare(struct completion *c, const struct request_model *m, struct err *e)
 {
@@ -132,9 +145,11 @@ static int completion_prepare(struct completion *c, const struct request_model *
     c->answer.head.model = c->body->model;
     c->answer.head.chat = c->body->chat;
     c->answer.head.body = c->body;
+    c->answer.head.tells_usage = c->body->tells_usage;
+    c->answer.head.tells_timings = c->body->stream && c->body->tells_timings && !c->kept;
     c->answer.n_per_prompt = c->body->n_choices;
     c->answer.n_given = c->body->n_given;
-    if ((rc = late_ids_make(c->body, t, e)) < 0)
+    if ((rc = late_ids_make(c->body, t, e)) < 0 || (rc = infill_ends_add(c->body, t, e)) < 0)
         return rc;
     rc = answer_init(&c->answer, (uint32_t)c->body->n_prompts * c->body->n_choices, c, t,
                      c->body->stops, c->body->n_stops, e);
@@ -192,14 +207,13 @@ static int answer_check(struct completion *c, const struct served_model *found, 
                    name, POOL_SCORES_TOP);
 }
 
-/* By its name, or the only one where a dialect's bodies may name none; the body names it as it is
- * called here from then on. */
+/* By its name, or the only one where the body names none; it names it as it is called here from
+ * then on. */
 static int model_choose(struct completion *c, struct served_model *found, struct err *e)
 {
-    bool any = c->answer.head.dialect->nameless && !*c->body->model;
     *found = (struct served_model){0};
-    int rc = any ? served_model_only(c->openai, c->client, found, e)
-                 : served_model_find(c->openai, c->client, c->body->model, found, e);
+    int rc = *c->body->model ? served_model_find(c->openai, c->client, c->body->model, found, e)
+                             : served_model_only(c->openai, c->client, found, e);
     if (rc < 0 || strcmp(found->row.name, c->body->model) == 0)
         return rc;
     char *name = strdup(found->row.name);
@@ -255,6 +269,11 @@ static void parse_run(struct piece *p)
     c->chat = c->body ? c->body->chat : c->chat;
     if (c->body)
         c->body->fills = c->answer.head.dialect->fills;
+    if (c->parsed == 0)
+        c->parsed = openai_body_check_told(
+            c->body, c->answer.head.dialect->shape == SCORES_OF_LLAMA, &c->param, c->failure);
+    if (c->parsed == 0 && c->answer.head.dialect->repeats)
+        c->parsed = openai_body_keep_asked(c->body, c->failure);
     if (c->parsed == 0 && c->answer.head.dialect->selects)
         c->parsed = response_fields_read(c->body->root, &c->body->fields, &c->param, c->failure);
     buffer_free(&c->raw);
@@ -280,23 +299,31 @@ static void completion_parse(struct completion *c)
 
 /* ---- answers that are kept ---- */
 
-/* Keys are told apart by API keys: who has none shares with all who have none. */
-static const char *scope_of(const char *client)
+struct kept_scope {
+    char text[DIGEST_HEX];
+};
+
+/* Keys are told apart by API keys, and these by their content: one that is made anew under the name
+ * of another finds nothing of its. Who has none shares with all who have none. */
+static struct kept_scope scope_of(const struct http_exchange *x, const char *client)
 {
-    return strncmp(client, "key ", 4) == 0 ? client : "";
+    struct kept_scope scope = {""};
+    const char *key = http_request_of(x)->bearer;
+    if (!key || strncmp(client, "key ", 4) != 0)
+        return scope;
+    struct digest d = digest_of(key, strlen(key));
+    digest_hex(&d, scope.text);
+    return scope;
 }
 
 /* It reads this stream, from where its reader is. */
 static void completion_hold_as(struct completion *c, struct kept_stream *s, bool again)
 {
-    const struct http_request *r = http_request_of(c->x);
     kept_stream_read(s, c, completion_taken);
     c->kept = s;
     c->again = again;
     snprintf(c->answer.head.id, sizeof c->answer.head.id, "%s", s->id);
     c->answer.head.created_s = s->created_s;
-    if (r->last_event_id && strlen(r->last_event_id) < sizeof c->last_event)
-        snprintf(c->last_event, sizeof c->last_event, "%s", r->last_event_id);
     http_header(c->x, "Stream-Id", s->id);
 }
 
@@ -328,7 +355,7 @@ static bool completion_hold(struct completion *c)
     }
     snprintf(asked.key, sizeof asked.key, "%s", key);
     snprintf(asked.id, sizeof asked.id, "%s", c->answer.head.id);
-    snprintf(asked.scope, sizeof asked.scope, "%s", scope_of(c->client));
+    snprintf(asked.scope, sizeof asked.scope, "%s", scope_of(c->x, c->client).text);
     snprintf(asked.client, sizeof asked.client, "%s", c->client);
     int rc = kept_stream_find(c->openai->kept, &asked, &s, &found, &e);
     if (rc < 0) {
@@ -354,7 +381,7 @@ void openai_complete(struct openai *o, struct http_exchange *x, const struct dia
 
 void openai_resume(struct openai *o, struct http_exchange *x, const char *id, const char *client)
 {
-    struct kept_stream *s = kept_stream_of_id(o->kept, scope_of(client), id);
+    struct kept_stream *s = kept_stream_of_id(o->kept, scope_of(x, client).text, id);
     struct completion *c = s ? completion_create(o, x, s->dialect, s->chat, client) : NULL;
     if (!s) {
         openai_error(x, 404,

@@ -40,11 +40,11 @@ struct completion {
     struct prompt prompt;
     /* While the core's queue is full and nothing of this request is in it. */
     struct patience patience;
-    uint32_t n_opened;               /* of the answer's choices */
-    struct kept_stream *kept;        /* it may be read once more; NULL: only now */
-    bool again;                      /* it is */
-    char last_event[EVENT_ID_BYTES]; /* what its reader has of it; "": nothing */
-    size_t scores_bytes;             /* of logprobs that its choices hold */
+    uint32_t n_opened;        /* of the answer's choices */
+    struct kept_stream *kept; /* it may be read once more; NULL: only now */
+    bool again;               /* it is */
+    bool goes_on;             /* its reader has a part of it */
+    size_t scores_bytes;      /* of logprobs that its choices hold */
     struct openai_answer answer;
 };
 
@@ -70,7 +70,7 @@ void completion_give_up(struct completion *c);
 
 int completion_choice_open(struct completion *c, struct openai_choice *choice,
                            const struct request_spec *spec, struct err *e);
-/* It goes on where its answer is kept, unless it is satisfied. */
+/* The choice goes on where its answer is kept, unless it is satisfied. */
 void completion_choice_leave(struct completion *c, struct openai_choice *choice, bool satisfied,
                              struct request_usage *usage);
 /* Its choices know how far their reader is. */

@@ -124,7 +124,6 @@ void completion_refuse(struct completion *c, int rc, const char *text, const cha
 
 /* ---- ends before the answer is whole ---- */
 
-/* The client does not take its stream. */
 void completion_give_up(struct completion *c)
 {
     char id[HTTP_REQUEST_ID_BYTES];
@@ -142,15 +141,27 @@ static uint32_t completion_retry_after_s(const struct completion *c)
                                 c->retry_after_s);
 }
 
-void completion_fail(struct completion *c, const struct err *why)
+/* A grammar that cannot be gone on with is so on the last stage alone, which knows no fields. */
+static const char *grammar_blame(const struct completion *c, struct err *why)
 {
+    const char *field = why->code == HP_ELIMIT && c->body ? c->body->held_by : NULL;
+    const struct err told = *why;
+    if (field)
+        err_set(why, told.code, "%s: %s", field, told.text);
+    return field;
+}
+
+void completion_fail(struct completion *c, const struct err *failure)
+{
+    struct err named = *failure, *why = &named;
+    const char *param = grammar_blame(c, why);
     int status = served_model_status(why->code, c->in_pools);
     completion_cancel(c);
     if (c->streams)
         answer_fail(&c->answer, status, why);
     else
         openai_error_as(c->answer.head.dialect, c->x, status, completion_retry_after_s(c),
-                        why->text, NULL, status_word(why->code));
+                        why->text, param, status_word(why->code));
     completion_leave(c);
 }
 

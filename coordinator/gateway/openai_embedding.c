@@ -279,6 +279,7 @@ static int core_open(struct embedding_input *in, struct err *e)
         .n_prompt = in->text->n_ids,
         .embed = true,
         .client = m->client,
+        .number = http_request_number(m->x),
         .callbacks = {.ctx = in, .finished = on_finished, .failed = on_failed, .row = on_row}};
     int rc = r->find(r->ctx, m->client, m->body.name, &now, e);
     if (rc == 0 && now.serving && now.model != m->body.model)

@@ -1,5 +1,6 @@
 #include "coordinator/gateway/openai_grammar.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,24 +124,41 @@ static int ways_use(struct grammar_fields *f, const json_t *of, const char *cons
     return rc;
 }
 
+/* vLLM's object, which has one of the ways, and nothing that would be disobeyed. */
+static int structured_use(struct grammar_fields *f, const json_t *object)
+{
+    static const char field[] = "structured_outputs";
+    static const char *const ways[5] = {"json", "regex", "choice", "grammar", "json_object"},
+                             *const unbuilt[] = {"structural_tag", "whitespace_pattern",
+                                                 "disable_any_whitespace"};
+    const json_t *v;
+    char why[80];
+    bool any = false;
+    for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
+        if (!field_there(object, unbuilt[i], &v))
+            continue;
+        snprintf(why, sizeof why, "%s is not supported; leave it out", unbuilt[i]);
+        return body_field_refuse(f->param, field, f->e, why);
+    }
+    for (int i = 0; i < 5; i++)
+        any = field_there(object, ways[i], &v) || any;
+    return any ? ways_use(f, object, ways, field)
+               : body_field_refuse(f->param, field, f->e,
+                                   "must be an object with one of json, regex, choice, grammar and "
+                                   "json_object");
+}
+
 static int fields_use(struct grammar_fields *f)
 {
     static const char *const guided[5] = {"guided_json", "guided_regex", "guided_choice",
                                           "guided_grammar", NULL},
-                             *const structured[5] = {"json", "regex", "choice", "grammar",
-                                                     "json_object"},
                              *const llama[5] = {"json_schema", NULL, NULL, "grammar", NULL};
     const json_t *v;
     int rc = field_there(f->root, "response_format", &v) ? format_use(f, v) : 0;
     rc = rc < 0 ? rc : ways_use(f, f->root, guided, NULL);
     rc = rc < 0 ? rc : ways_use(f, f->root, llama, NULL);
-    if (rc == 0 && field_there(f->root, "structured_outputs", &v)) {
-        if (field_there(v, "structural_tag", &v))
-            return body_field_refuse(f->param, "structured_outputs", f->e,
-                                     "structural_tag is not supported");
-        rc = ways_use(f, json_object_get(f->root, "structured_outputs"), structured,
-                      "structured_outputs");
-    }
+    if (rc == 0 && field_there(f->root, "structured_outputs", &v))
+        rc = structured_use(f, v);
     if (rc == 0 && f->used && json_is_true(json_object_get(f->root, "ignore_eos")))
         rc = body_field_refuse(f->param, "ignore_eos", f->e,
                                "an answer that is held to a grammar ends with it");
@@ -186,7 +204,7 @@ int openai_grammar_make(const json_t *root, struct pack_span *out, const char **
             e->code = HP_EINVAL;
         return rc == HP_ENOMEM ? rc : HP_EINVAL;
     }
-    *param = NULL;
+    *param = f.used;
     *out = (struct pack_span){f.out.data, f.out.size};
     return 0;
 }

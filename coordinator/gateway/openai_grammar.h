@@ -18,7 +18,8 @@ int openai_grammar_format(const json_t *format, const json_t **schema, const cha
                           struct err *e);
 /* The grammar of a body as it goes to agents (model/grammar/grammar_source.h); empty where it asks
  * for none. Takes up to a tenth of a second: not for the loop. *out is freed with free().
- * HP_EINVAL, naming the field in *param and the place within a schema in the text; HP_ENOMEM. */
+ * *param: the field that asks for it, also where it is refused. HP_EINVAL, with the place within a
+ * schema in the text; HP_ENOMEM. */
 int openai_grammar_make(const json_t *root, struct pack_span *out, const char **param,
                         struct err *e);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "coordinator/gateway/json_write.h"
+#include "coordinator/gateway/llama_timings.h"
 
 /* A literal, or any text that needs no escapes. */
 static void text_append(struct buffer *out, const char *text)
@@ -82,12 +83,41 @@ static void choice_begin(struct buffer *out, uint32_t index)
     text_append(out, number);
 }
 
+static void counts_write(struct buffer *out, uint64_t prompt, uint64_t output)
+{
+    buffer_printf(out,
+                  "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
+                  ",\"total_tokens\":%" PRIu64,
+                  prompt, output, prompt + output);
+}
+
+/* What a piece says of tokens: those so far of its own choice, or that they are told at the end. */
+static void chunk_usage(struct buffer *out, const struct openai_head *h)
+{
+    const struct request_usage *u = h->usage;
+    if (!h->include_usage)
+        return;
+    text_append(out, ",");
+    if (!h->tells_usage) {
+        text_append(out, "\"usage\":null");
+        return;
+    }
+    counts_write(out, u ? u->prompt_tokens : h->prompt_tokens, u ? u->output_tokens : 0);
+    text_append(out, "}");
+}
+
 static void chunk_end(struct buffer *out, const struct openai_head *h, const char *finish,
                       struct answer_scores *scores)
 {
     choice_end(out, finish, scores);
-    text_append(out, "}");
-    text_append(out, h->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+    text_append(out, "}]");
+    chunk_usage(out, h);
+    if (h->tells_timings && h->usage) {
+        text_append(out, ",\"timings\":{");
+        llama_timings_write(out, h->usage);
+        text_append(out, "}");
+    }
+    text_append(out, "}\n\n");
 }
 
 void openai_event_role(struct buffer *out, const struct openai_head *h, uint32_t index)
@@ -165,15 +195,15 @@ void openai_event_finish(struct buffer *out, const struct openai_head *h, uint32
 
 static void usage_and_timings(struct buffer *out, const struct request_usage *u)
 {
-    buffer_printf(
-        out,
-        "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
-        ",\"total_tokens\":%" PRIu64 ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
-        u->prompt_tokens, u->output_tokens, u->prompt_tokens + u->output_tokens, u->cached_tokens);
+    counts_write(out, u->prompt_tokens, u->output_tokens);
+    buffer_printf(out, ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
+                  u->cached_tokens);
     buffer_printf(out, ",\"timings\":{\"waited_s\":%.9g,\"prefill_s\":%.9g,\"decode_s\":%.9g",
                   u->waited_s, u->prefill_s, u->decode_s);
     if (u->planned_s > 0)
         buffer_printf(out, ",\"planned_s\":%.9g", u->planned_s);
+    text_append(out, ",");
+    llama_timings_write(out, u);
     text_append(out, "}}");
 }
 

@@ -27,9 +27,14 @@ struct openai_head {
     const char *model;
     bool chat, include_usage;
     uint64_t prompt_tokens;
-    struct answer_blocks *blocks;   /* for its dialect to change */
-    const char *stop;               /* the stop string that ended the answer; NULL: none did */
-    bool has_line;                  /* an end of a line stands in it */
+    struct answer_blocks *blocks; /* for its dialect to change */
+    /* Of the choice that is told of: the stop string that ended it (NULL: none did), whether an end
+     * of a line stands in it, and what it took so far. */
+    const char *stop;
+    bool has_line;
+    const struct request_usage *usage;
+    bool tells_timings;             /* with each piece of text, */
+    bool tells_usage;               /* ... and tokens so far, where include_usage is */
     const struct openai_body *body; /* what was asked for; NULL: nothing yet */
 };
 

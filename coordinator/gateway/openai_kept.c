@@ -47,12 +47,10 @@ void completion_position_read(struct completion *c)
     a->kept = c->kept != NULL;
     a->marks = a->kept && a->stream && a->head.dialect->pulse;
     /* What is computed anew, since nobody kept it, goes on where its reader was. */
-    if (!a->marks || !event_id_read(c->last_event, a->n_choices, &had) ||
-        (c->again && !kept_stream_told(c->kept, &had))) {
-        c->last_event[0] = '\0'; /* it begins anew */
-        return;
-    }
-    for (uint32_t i = 0; i < a->n_choices; i++) {
+    c->goes_on = a->marks &&
+                 event_id_read(http_request_of(c->x)->last_event_id, a->n_choices, &had) &&
+                 (!c->again || kept_stream_told(c->kept, &had));
+    for (uint32_t i = 0; c->goes_on && i < a->n_choices; i++) {
         a->choices[i].n_had = had.tokens[i];
         a->choices[i].had_end = had.ended[i];
     }

@@ -83,6 +83,26 @@ static int read_messages(struct openai_body *b, const char **param, struct err *
     return 0;
 }
 
+/* How long to reason is told to the template, in gpt-oss' word and in Qwen3's, unless it is told
+ * by "chat_template_kwargs" already. */
+static int read_effort(struct openai_body *b, const char **param, struct err *e)
+{
+    json_t *effort = json_object_get(b->root, "reasoning_effort");
+    const char *word = json_string_value(effort);
+    if (!effort || json_is_null(effort) || (word && !*word))
+        return 0;
+    if (!word)
+        return body_field_refuse(param, "reasoning_effort", e,
+                                 "must be a text: none, minimal, low, medium or high");
+    json_t *told = json_pack("{s:O, s:b}", "reasoning_effort", effort, "enable_thinking",
+                             strcmp(word, "none") != 0);
+    bool fine = told && (!b->template_extra || json_object_update(told, b->template_extra) == 0) &&
+                json_object_set(b->root, "chat_template_kwargs", told) == 0;
+    json_decref(told);
+    b->template_extra = fine ? told : b->template_extra;
+    return fine ? 0 : err_no_memory(e, "a request");
+}
+
 /* What the template is told beside the messages. Its own variables have fields of their own. */
 static int read_template_fields(struct openai_body *b, const char **param, struct err *e)
 {
@@ -113,6 +133,9 @@ static int read_template_fields(struct openai_body *b, const char **param, struc
             return body_field_refuse(param, "chat_template_kwargs", e,
                                      "may not have messages, tools, documents or "
                                      "add_generation_prompt");
+    rc = read_effort(b, param, e);
+    if (rc < 0)
+        return rc;
     const json_t *last = json_array_get(b->messages, json_array_size(b->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
     if (b->continues && strcmp(role, "assistant") != 0)

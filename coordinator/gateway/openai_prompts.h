@@ -1,5 +1,5 @@
 /* What a body's answers begin with: messages and what their template is told, or prompts. Only
- * openai*.c and text_api.c include this. Pure: any thread. */
+ * openai*.c and text_body.c include this. Pure: any thread. */
 #ifndef HP_COORDINATOR_GATEWAY_OPENAI_PROMPTS_H
 #define HP_COORDINATOR_GATEWAY_OPENAI_PROMPTS_H
 

@@ -290,10 +290,10 @@ static int backend_may_use(void *ctx, const char *client, const char *model, str
     return desk->pools ? desk->pools->may_use(desk->pools->ctx, client, model, e) : 0;
 }
 
-static bool backend_ready(void *ctx, const struct infer_model *m)
+static int backend_ready(void *ctx, const struct infer_model *m, struct err *e)
 {
     const struct pool_infer_desk *desk = ctx;
-    return desk->pools->ready(desk->pools->ctx, m);
+    return desk->pools->ready(desk->pools->ctx, m, e);
 }
 
 static struct kserve_statistics backend_statistics(void *ctx, const struct infer_model *m)

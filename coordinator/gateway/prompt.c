@@ -3,15 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/gateway/infill_text.h"
+#include "coordinator/gateway/infill_prompt.h"
 #include "coordinator/gateway/literal.h"
 #include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/tools_grammar.h"
 
 enum {
     GRAMMARS_BYTES = 16 << 20, /* of the answers to one prompt together */
-    LIKELY_TOKEN_BYTES = 3,    /* a text of fewer for each token is worth making tokens of */
-    MOST_TOKEN_BYTES = 16      /* other files with more for each token are not looked at */
+    LIKELY_TOKEN_BYTES = 3     /* a text of fewer for each token is worth making tokens of */
 };
 
 /* OpenAI's own sentence, and Anthropic's few words: frameworks look for one or the other, to
@@ -33,12 +32,11 @@ static int encode_text(struct prompt *p, const struct openai_body *b, const stru
                        uint64_t context, const char *text, size_t n,
                        const struct text_span *literal, size_t n_literal)
 {
-    bool add_special = !b->chat && !b->bare;
     size_t least =
         n / LIKELY_TOKEN_BYTES > context ? tokenizer_least_tokens(t, text, n, context) : 0;
     if (least > context)
         return refuse_length(p, b, context, "at least ", least);
-    return tokenizer_encode_literal(t, text, n, literal, n_literal, add_special, &p->ids,
+    return tokenizer_encode_literal(t, text, n, literal, n_literal, b->adds_special, &p->ids,
                                     p->failure);
 }
 
@@ -50,51 +48,14 @@ static int encode_plain(struct prompt *p, const struct openai_body *b, const str
     return encode_text(p, b, t, context, text, n, &all, b->literal_specials ? 1 : 0);
 }
 
-/* As many of the last tokens of other files as leave room for an answer. They go before all else.
- */
-static int encode_files(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
-                        uint64_t room)
-{
-    struct infill_text files = {0};
-    struct buffer ids = {0};
-    int rc = infill_text_files(b->root, t, room * MOST_TOKEN_BYTES, &files, p->failure);
-    if (rc == 0 && files.text.size)
-        rc = tokenizer_encode_literal(t, buffer_cstr(&files.text), files.text.size,
-                                      (const struct text_span *)(const void *)files.literal.data,
-                                      files.literal.size / sizeof(struct text_span), false, &ids,
-                                      p->failure);
-    size_t most = (size_t)room * sizeof(uint32_t), from = ids.size > most ? ids.size - most : 0;
-    if (rc == 0 && ids.size > from)
-        buffer_append(&p->ids, ids.data + from, ids.size - from);
-    buffer_free(&ids);
-    infill_text_free(&files);
-    return rc;
-}
-
-/* Between the model's own marks; marks that somebody spells are text. */
+/* What an answer takes, at most half of it, is no room for the gap. */
 static int encode_infill(struct prompt *p, const struct openai_body *b, const struct tokenizer *t,
                          uint64_t context)
 {
-    struct infill_text gap = {0};
-    struct prompt own = {.failure = p->failure};
-    int rc = infill_text_gap(b->root, t, &gap, p->failure);
-    p->param = rc == HP_EUNSUPPORTED ? "input_suffix" : NULL;
-    if (rc == 0)
-        rc = encode_text(&own, b, t, context, buffer_cstr(&gap.text), gap.text.size,
-                         (const struct text_span *)(const void *)gap.literal.data,
-                         gap.literal.size / sizeof(struct text_span));
-    uint64_t used = own.ids.size / sizeof(uint32_t) + (b->max_tokens ? b->max_tokens : 1);
-    if (rc == 0 && used < context)
-        rc = encode_files(p, b, t, context - used);
-    if (rc == 0)
-        buffer_append(&p->ids, own.ids.data, own.ids.size);
-    p->ids.failed |= own.ids.failed;
-    if (own.code) {
-        p->code = own.code;
-        p->param = own.param;
-    }
-    prompt_free(&own);
-    infill_text_free(&gap);
+    uint64_t answer = b->max_tokens ? b->max_tokens : 1, most = context / 2;
+    int rc = infill_prompt_make(b->root, t, context - (answer < most ? answer : most), &p->ids,
+                                p->failure);
+    p->param = rc == HP_EUNSUPPORTED ? "input_suffix" : rc == HP_EINVAL ? "input_prefix" : NULL;
     return rc;
 }
 
@@ -300,7 +261,11 @@ static int grammar_bound(struct prompt *p, const struct openai_body *b)
 static int grammar_fill(struct prompt *p, struct openai_body *b)
 {
     int rc = openai_grammar_make(b->root, &b->sampling.grammar, &p->param, p->failure);
-    return rc < 0 ? rc : grammar_bound(p, b);
+    if (rc < 0)
+        return rc;
+    b->held_by = p->param;
+    p->param = NULL;
+    return grammar_bound(p, b);
 }
 
 /* Behind the prompt: whether its end has begun the reasoning is known then. */
@@ -309,6 +274,7 @@ static int calls_hold(struct prompt *p, struct openai_body *b, const struct mode
     const char *source = model_tool_template(model);
     int rc = tools_grammar_make(b, tool_format_of(source), template_knows_reasoning(source),
                                 p->reasons, &b->sampling.grammar, &p->param, p->failure);
+    b->held_by = "tools";
     return rc < 0 ? rc : grammar_bound(p, b);
 }
 

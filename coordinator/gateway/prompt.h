@@ -1,6 +1,6 @@
 /* From a body to the tokens that are fed to the model: JSON, template, tokenizer. Runs on any
  * thread: it touches what it is given, and a model whose text parts were prepared
- * (model_text_prepare). Only openai*.c, text_api.c and prompt.c include this. */
+ * (model_text_prepare). Only openai*.c and text_work.c include this. */
 #ifndef HP_COORDINATOR_GATEWAY_PROMPT_H
 #define HP_COORDINATOR_GATEWAY_PROMPT_H
 

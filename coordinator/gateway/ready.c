@@ -45,10 +45,11 @@ static void pooled_add(const struct pool_requests *pools, const char *client,
     const struct infer_model *models[POOL_MAX_MODELS];
     int n = pools ? pools->models(pools->ctx, client, models) : 0;
     for (int i = 0; i < n; i++) {
-        bool serves = pools->ready(pools->ctx, models[i]);
+        struct err why = {0};
+        bool serves = pools->ready(pools->ctx, models[i], &why) == 0;
         row_add(rows, &(struct request_model){.name = models[i]->name,
                                               .state = serves ? "serving" : "waiting",
-                                              .state_text = "no plan of pools serves it now",
+                                              .state_text = why.text,
                                               .serving = serves});
     }
 }

@@ -67,6 +67,14 @@ static json_t *fields_of(const struct response_fields *f, json_t *all)
     return picked;
 }
 
+bool response_fields_have(const struct response_fields *f, const char *member)
+{
+    size_t i = 0;
+    while (i < f->n && strcmp(f->paths[i], member) != 0)
+        i++;
+    return !f->n || i < f->n;
+}
+
 void response_fields_pick(const struct response_fields *f, struct buffer *out, size_t from)
 {
     if (!f->n || out->failed)

@@ -4,6 +4,7 @@
 #define HP_COORDINATOR_GATEWAY_RESPONSE_FIELDS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "common/bytes.h"
 #include "common/status.h"
@@ -22,5 +23,7 @@ void response_fields_free(struct response_fields *f);
 /* Leaves of the JSON object that stands in `out` from `from` on what is at these paths, each under
  * its path; what is not there is left out. Without paths nothing changes. `failed`: no memory. */
 void response_fields_pick(const struct response_fields *f, struct buffer *out, size_t from);
+/* Whether a member is among them as a whole; all are where there are no paths. */
+bool response_fields_have(const struct response_fields *f, const char *member);
 
 #endif

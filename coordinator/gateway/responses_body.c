@@ -1,7 +1,9 @@
 #include "coordinator/gateway/responses_body.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/bytes.h"
 #include "coordinator/gateway/body_fields.h"
 #include "coordinator/gateway/dialect_fields.h"
 
@@ -72,6 +74,29 @@ static int tools_check(const json_t *root, const char **param, struct err *e)
     return 0;
 }
 
+/* What would be ignored, were it of another type. */
+static int types_check(const json_t *root, const char **param, struct err *e)
+{
+    const json_t *text = json_object_get(root, "text"),
+                 *reasoning = json_object_get(root, "reasoning"),
+                 *include = json_object_get(root, "include");
+    int rc = body_field_object(text, "text", param, e);
+    rc = rc < 0 ? rc : body_field_object(reasoning, "reasoning", param, e);
+    rc = rc < 0 ? rc : body_field_object(json_object_get(root, "metadata"), "metadata", param, e);
+    rc = rc < 0
+             ? rc
+             : body_field_text(json_object_get(reasoning, "effort"), "reasoning.effort", param, e);
+    rc = rc < 0 ? rc
+                : body_field_text(json_object_get(text, "verbosity"), "text.verbosity", param, e);
+    rc = rc < 0 ? rc : body_field_text(json_object_get(root, "truncation"), "truncation", param, e);
+    rc = rc < 0
+             ? rc
+             : body_field_content(json_object_get(root, "instructions"), "instructions", param, e);
+    return rc < 0 || !include || json_is_null(include) || json_is_array(include)
+               ? rc
+               : body_field_refuse(param, "include", e, "must be a list");
+}
+
 int responses_body_check(const json_t *root, const char **param, struct err *e)
 {
     static const struct {
@@ -92,6 +117,11 @@ int responses_body_check(const json_t *root, const char **param, struct err *e)
     if (*truncation && strcmp(truncation, "disabled") != 0)
         return body_field_refuse(param, "truncation", e,
                                  "nothing is left out of an input: only \"disabled\" is there");
+    const char *verbosity = word_of(json_object_get(root, "text"), "verbosity");
+    if (*verbosity && strcmp(verbosity, "medium") != 0)
+        return body_field_refuse(param, "text", e,
+                                 "no model here is told of a \"verbosity\": say so in a message, "
+                                 "and leave it out");
     const json_t *more;
     size_t k;
     json_array_foreach(json_object_get(root, "include"), k, more)
@@ -101,7 +131,8 @@ int responses_body_check(const json_t *root, const char **param, struct err *e)
             return body_field_refuse(param, "include", e,
                                      "ask /v1/chat/completions for log-probabilities");
     }
-    int rc = tools_check(root, param, e);
+    int rc = types_check(root, param, e);
+    rc = rc < 0 ? rc : tools_check(root, param, e);
     return rc < 0 ? rc : input_check(json_object_get(root, "input"), param, e);
 }
 
@@ -146,9 +177,11 @@ static bool item_call_add(json_t *all, const json_t *item)
 {
     json_t *last = json_array_get(all, json_array_size(all) - 1),
            *calls = json_object_get(last, "tool_calls");
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", word_of(item, "call_id"), "type",
-                             "function", "function", "name", word_of(item, "name"), "arguments",
-                             word_of(item, "arguments"));
+    json_t *given = json_object_get(item, "arguments");
+    json_t *arguments = given && !json_is_null(given) ? json_incref(given) : json_string("");
+    json_t *call =
+        json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", word_of(item, "call_id"), "type", "function",
+                  "function", "name", word_of(item, "name"), "arguments", arguments);
     if (calls)
         return json_array_append_new(calls, call) == 0;
     json_t *turn = call ? json_pack("{s:s, s:[o]}", "role", "assistant", "tool_calls", call) : NULL;
@@ -244,4 +277,45 @@ bool responses_reasoning_move(json_t *to, const json_t *from)
     json_t *own = json_pack("{s:s, s:b}", "reasoning_effort", effort, "enable_thinking",
                             strcmp(effort, "none") != 0);
     return own && json_object_set_new(to, "chat_template_kwargs", own) == 0;
+}
+
+/* ---- what an answer says of it ---- */
+
+enum { ASKED_MEMBER_MAX_BYTES = 16 << 10 };
+
+/* `usual`, JSON, where it is not there, null, or too long to be said again. */
+static void asked_write(struct buffer *out, const char *name, const json_t *v, const char *usual)
+{
+    bool given = v && !json_is_null(v);
+    char *text = given ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    bool fits = text && strlen(text) <= ASKED_MEMBER_MAX_BYTES;
+    buffer_printf(out, ",\"%s\":%s", name, fits ? text : usual);
+    out->failed |= given && !text;
+    free(text);
+}
+
+bool responses_asked_add(json_t *to, const json_t *from)
+{
+    static const char *const members[][2] = {{"instructions", "null"},
+                                             {"max_output_tokens", "null"},
+                                             {"metadata", "{}"},
+                                             {"temperature", "null"},
+                                             {"parallel_tool_calls", "true"},
+                                             {"tool_choice", "\"auto\""},
+                                             {"tools", "[]"},
+                                             {"top_p", "null"}};
+    const json_t *reasoning = json_object_get(from, "reasoning");
+    const json_t *format = json_object_get(json_object_get(from, "text"), "format");
+    struct buffer out = {0};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        asked_write(&out, members[i][0], json_object_get(from, members[i][0]), members[i][1]);
+    buffer_printf(&out, ",\"reasoning\":{\"summary\":null");
+    asked_write(&out, "effort", json_object_get(reasoning, "effort"), "null");
+    buffer_printf(&out, "},\"text\":{\"verbosity\":\"medium\"");
+    asked_write(&out, "format", format, "{\"type\":\"text\"}");
+    buffer_printf(&out, "}");
+    bool fine = !out.failed &&
+                json_object_set_new(to, "asked", json_stringn(buffer_cstr(&out), out.size)) == 0;
+    buffer_free(&out);
+    return fine;
 }

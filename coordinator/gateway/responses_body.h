@@ -16,5 +16,8 @@ bool responses_input_move(json_t *to, const json_t *from);
 bool responses_tools_move(json_t *to, const json_t *from);
 bool responses_format_move(json_t *to, const json_t *from);
 bool responses_reasoning_move(json_t *to, const json_t *from);
+/* "asked": what an answer says of its request, as a text (openai_body.h). A member of more than
+ * 16 KiB of it is told as if it were not there. False: no memory. */
+bool responses_asked_add(json_t *to, const json_t *from);
 
 #endif

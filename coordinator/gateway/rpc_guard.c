@@ -16,6 +16,7 @@
 #include "coordinator/gateway/rpc_frames.h"
 
 enum { EVENTS_A_TURN = 64, CHUNK_BYTES = 65536, TICK_MS = 20, LINGER_MS = 5000, STOP_MS = 1000 };
+enum { TLS_HANDSHAKE = 22 }; /* the first byte that a client of TLS sends */
 
 enum side { STRANGER, LIBRARY, SIDES };
 
@@ -79,6 +80,13 @@ static ptrdiff_t bytes_pass(struct rpc_guard *g, struct pipe *p, enum side from,
                            : rpc_frames_pass(&p->frames, &g->resets, g->now_ns, g->chunk, n);
 }
 
+/* What is for a library that has closed its end goes nowhere: its own last words are carried yet,
+ * and their reader goes on talking meanwhile. */
+static bool send_is_for_nobody(enum side from)
+{
+    return from == STRANGER && (errno == EPIPE || errno == ECONNRESET);
+}
+
 /* They are looked at first, and taken from the one side when the other has them. */
 static bool chunk_move(struct rpc_guard *g, struct pipe *p, enum side from, size_t n)
 {
@@ -89,6 +97,8 @@ static bool chunk_move(struct rpc_guard *g, struct pipe *p, enum side from, size
     if (may <= 0)
         return may == 0;
     ptrdiff_t sent = send(sink->fd, g->chunk, (size_t)may, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && send_is_for_nobody(from))
+        sent = may;
     if (sent < 0 && !errno_passes())
         return false;
     if (sent < may) {
@@ -100,16 +110,20 @@ static bool chunk_move(struct rpc_guard *g, struct pipe *p, enum side from, size
     return may == 0 || recv(source->fd, g->chunk, (size_t)may, MSG_DONTWAIT) == may;
 }
 
-/* HTTP/1 is told what this port is; the library's own first words wait until it is known that the
- * stranger speaks HTTP/2. */
-static void stranger_tell(const struct rpc_guard *g, const struct pipe *p, size_t n)
+/* HTTP/1 is told what this port is, and so is TLS, whose clients call plain words a "wrong version
+ * number"; the library's own first words wait until it is known that the stranger speaks HTTP/2.
+ * What came is taken, else the end of the connection would overtake what is told. */
+static void stranger_tell(struct rpc_guard *g, const struct pipe *p, size_t n)
 {
     static const char told[] =
         "HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\n"
         "Content-Length: 64\r\nConnection: close\r\n\r\n"
         "gRPC is spoken here, over HTTP/2; HTTP/1 is at --http's address\n";
-    if (p->frames.preface <= 3 && n > 4 && g->chunk[0] >= 'A' && g->chunk[0] <= 'Z')
-        (void)!send(p->ends[STRANGER].fd, told, sizeof told - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    bool is_text = g->chunk[0] >= 'A' && g->chunk[0] <= 'Z', is_tls = g->chunk[0] == TLS_HANDSHAKE;
+    if (p->frames.preface > 3 || n <= 4 || !(is_text || is_tls))
+        return;
+    (void)!send(p->ends[STRANGER].fd, told, sizeof told - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)!recv(p->ends[STRANGER].fd, g->chunk, sizeof g->chunk, MSG_DONTWAIT);
 }
 
 /* False: the pipe ends. */
@@ -142,13 +156,14 @@ static void pipe_watch(struct rpc_guard *g, struct pipe *p)
     for (enum side s = STRANGER; s < SIDES; s++) {
         bool waits = s == STRANGER ? p->frames.waits : !rpc_frames_began(&p->frames);
         end_watch(g, &p->ends[s],
-                  (p->ends[!s].full || waits ? 0 : EPOLLIN) | (p->ends[s].full ? EPOLLOUT : 0) |
+                  (p->ends[!s].full || waits ? 0 : EPOLLIN) |
+                      (p->ends[s].full || p->ends[!s].left ? EPOLLOUT : 0) |
                       (s == STRANGER ? EPOLLRDHUP : 0));
     }
 }
 
 /* Nothing more comes from this side, which is watched no longer; what it has left for the other is
- * carried yet. */
+ * carried yet, whenever that takes some of it. */
 static void end_hung_up(struct rpc_guard *g, struct pipe *p, enum side s)
 {
     if (s == STRANGER || !p->ends[STRANGER].full) {
@@ -333,7 +348,7 @@ static void guard_free(struct rpc_guard *g)
     free(g);
 }
 
-/* Signals are the owner's. */
+/* Signals are the owner's. -1: errno says why not. */
 static int thread_start(struct rpc_guard *g)
 {
     sigset_t all, before;
@@ -341,7 +356,8 @@ static int thread_start(struct rpc_guard *g)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&g->thread, NULL, guard_run, g);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
+    errno = rc;
+    return rc ? -1 : 0;
 }
 
 int rpc_guard_start(struct rpc_guard **out, struct err *e)

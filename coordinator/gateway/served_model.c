@@ -15,6 +15,7 @@ static int pools_find(const struct openai *o, const char *client, const char *na
                                       .state = "serving",
                                       .state_text = "",
                                       .serving = true,
+                                      .created_s = text.applied_s,
                                       .context = text.longest,
                                       .vocabulary = (uint32_t)model_config(text.model)->vocabulary,
                                       .embeds = text.rows,

@@ -18,25 +18,28 @@ static int read_ids(struct text_call *c, struct err *e)
                     : 0;
 }
 
-/* vLLM adds the tokenizer's own tokens unless it is told not to, llama-server the other way round:
- * each with a field of its own. */
+/* vLLM adds the tokenizer's own tokens to a text unless it is told not to, llama-server the other
+ * way round, as both with messages: each with a field of its own. */
 static int read_tokenize(struct text_call *c, struct err *e)
 {
     struct openai_body *b = c->body;
     json_t *content = json_object_get(b->root, "content");
     const char *adds = content ? "add_special" : "add_special_tokens";
-    bool asked;
+    const json_t *special = json_object_get(b->root, "parse_special");
+    bool asked, parses;
     int rc = 0;
     if (content && !json_object_get(b->root, "prompt") &&
         json_object_set(b->root, "prompt", content) < 0)
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     if ((rc = body_field_flag(b->root, adds, &asked, &c->param, e)) < 0 ||
+        (rc = body_field_flag(b->root, "parse_special", &parses, &c->param, e)) < 0 ||
         (rc = body_field_flag(b->root, "return_token_strs", &c->with_strings, &c->param, e)) < 0 ||
         (rc = body_field_flag(b->root, "with_pieces", &c->with_pieces, &c->param, e)) < 0)
         return rc;
     const json_t *said = json_object_get(b->root, adds);
-    b->bare = content ? !asked : said && !json_is_null(said) && !asked;
+    b->literal_specials = special && !json_is_null(special) && !parses;
     b->chat = json_object_get(b->root, "messages") != NULL;
+    b->adds_special = said && !json_is_null(said) ? asked : !content && !b->chat;
     const json_t *text = json_object_get(b->root, "prompt");
     c->empty = !b->chat && json_is_string(text) && !json_string_length(text);
     if (c->empty)
@@ -55,7 +58,9 @@ int text_body_read(struct text_call *c, struct err *e)
     b->ids.field = c->task == TEXT_DETOKENIZE ? "tokens"
                    : c->task == TEXT_TOKENIZE ? "prompt"
                                               : NULL;
-    int rc = body_measure_load(buffer_cstr(&c->raw), c->raw.size, &b->ids, &b->root, &c->param, e);
+    b->values_left = BODY_MAX_COST;
+    int rc = body_measure_load_within(buffer_cstr(&c->raw), c->raw.size, &b->ids, &b->values_left,
+                                      &b->root, &c->param, e);
     if (rc < 0)
         return rc;
     if (!json_is_object(b->root))
@@ -72,8 +77,10 @@ int text_body_read(struct text_call *c, struct err *e)
     if (json_is_string(model) && !(b->model = strdup(json_string_value(model))))
         return err_set(e, HP_ENOMEM, "out of memory for a request");
     b->chat = c->task == TEXT_TEMPLATE || c->task == TEXT_COUNT;
-    return text_speaks_ollama(c)        ? 0
-           : c->task == TEXT_DETOKENIZE ? read_ids(c, e)
-           : c->task == TEXT_TOKENIZE   ? read_tokenize(c, e)
-                                        : openai_prompts_read(b, &c->param, e);
+    rc = text_speaks_ollama(c)        ? 0
+         : c->task == TEXT_DETOKENIZE ? read_ids(c, e)
+         : c->task == TEXT_TOKENIZE   ? read_tokenize(c, e)
+                                      : openai_prompts_read(b, &c->param, e);
+    b->holds_calls = false; /* nothing is answered, whatever the model's template can have called */
+    return rc;
 }

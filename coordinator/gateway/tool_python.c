@@ -272,7 +272,7 @@ struct found_call {
     size_t from, n;
 };
 
-/* All calls of the text, as found_calls in `out`. */
+/* All calls of the text, as struct found_call in `out`. */
 static bool calls_read(struct python_text *p, struct buffer *out)
 {
     bool list = char_take(p, '['), more = true;

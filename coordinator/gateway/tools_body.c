@@ -1,5 +1,6 @@
 #include "coordinator/gateway/tools_body.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +11,7 @@
 enum {
     MAX_TOOLS = 1024,
     MAX_NAME_BYTES = 256,
-    /* Of all calls of a body: their text is read into a tree of its own, up to 60 times as large.
-     */
-    MAX_ARGUMENTS_BYTES = 2 << 20,
+    MAX_ARGUMENTS_BYTES = 2 << 20, /* of all calls of a body */
 };
 
 static int no_memory(struct err *e)
@@ -139,7 +138,18 @@ int tools_body_read(struct openai_body *b, const char **param, struct err *e)
 
 /* ---- calls in messages ---- */
 
-static int read_arguments(json_t *function, size_t *bytes, const char **param, struct err *e)
+/* What the text that a model wrote once has that no arguments may have. */
+static int arguments_refuse(const char *why, const char **param, struct err *e)
+{
+    char text[400];
+    snprintf(text, sizeof text, "a call's \"arguments\" are not a JSON object%s%s",
+             *why ? ": " : "", why);
+    return body_field_refuse(param, "messages", e, text);
+}
+
+/* Their texts become trees, which cost as much as the body's own. */
+static int read_arguments(struct openai_body *b, json_t *function, size_t *bytes,
+                          const char **param, struct err *e)
 {
     json_t *arguments = json_object_get(function, "arguments"), *tree = NULL;
     struct err why = {0};
@@ -152,24 +162,26 @@ static int read_arguments(json_t *function, size_t *bytes, const char **param, s
     if ((*bytes += n) > MAX_ARGUMENTS_BYTES)
         return body_field_refuse(param, "messages", e,
                                  "calls have more than 2 MiB of arguments together");
-    int rc = n ? body_measure_load(json_string_value(arguments), n, NULL, &tree, NULL, &why) : 0;
+    int rc = n ? body_measure_load_within(json_string_value(arguments), n, NULL, &b->values_left,
+                                          &tree, NULL, &why)
+               : 0;
     if (rc == HP_ENOMEM || (!n && !(tree = json_object())))
         return no_memory(e);
     if (rc < 0 || !json_is_object(tree)) {
         json_decref(tree);
-        return body_field_refuse(param, "messages", e,
-                                 "a call's \"arguments\" are not a JSON object");
+        return arguments_refuse(why.text, param, e);
     }
     return json_object_set_new(function, "arguments", tree) == 0 ? 0 : no_memory(e);
 }
 
-static int read_calls(const json_t *calls, size_t *bytes, const char **param, struct err *e)
+static int read_calls(struct openai_body *b, const json_t *calls, size_t *bytes, const char **param,
+                      struct err *e)
 {
     int rc = 0;
     for (size_t i = 0; i < json_array_size(calls) && rc == 0; i++) {
         json_t *function = json_object_get(json_array_get(calls, i), "function");
         const char *name = json_string_value(json_object_get(function, "name"));
-        rc = name && *name ? read_arguments(function, bytes, param, e)
+        rc = name && *name ? read_arguments(b, function, bytes, param, e)
                            : body_field_refuse(param, "messages", e,
                                                "a call in \"tool_calls\" needs a \"function\" "
                                                "with a \"name\"");
@@ -190,7 +202,7 @@ int tools_body_messages(struct openai_body *b, const char **param, struct err *e
         if (rc == 0 && json_array_size(calls) == 0)
             json_object_del(message, "tool_calls");
         else if (rc == 0)
-            rc = read_calls(calls, &bytes, param, e);
+            rc = read_calls(b, calls, &bytes, param, e);
     }
     return rc;
 }

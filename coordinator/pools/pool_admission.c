@@ -30,8 +30,8 @@ static int samples_count(const struct pool_model *m, const struct pool_call *cal
     return 0;
 }
 
-static int serves_check(const struct pool_service *s, const struct pool_spec *spec, int model,
-                        struct err *e)
+int pool_model_check(const struct pool_service *s, const struct pool_spec *spec, int model,
+                     struct err *e)
 {
     if (!s->current)
         return err_set(e, HP_EBUSY, "the pools are being prepared%s%s", s->failure.code ? ": " : "",
@@ -76,59 +76,88 @@ static int key_check(const struct coord *c, const struct pool_call *call, uint64
     return rc;
 }
 
+/* What a call asks for, once it has been found to be possible. */
+struct pool_asked {
+    struct pool_spec *spec;
+    int model;
+    uint32_t samples;
+    int64_t length; /* of its sequences; 0: the model's inputs have one size */
+    uint64_t tokens;
+};
+
+static int call_check(const struct coord *c, const struct pool_call *call, struct pool_asked *out,
+                      uint32_t *retry_after_s, struct err *e)
+{
+    struct pool_asked a = {.samples = 1};
+    int rc = api_keys_may_use(c, call->client, call->model, e);
+    if (rc < 0)
+        return rc;
+    a.spec = pool_spec_of(c->pools, call->model, &a.model);
+    if (!a.spec)
+        return err_set(e, HP_ENOENT, "there is no model \"%.200s\"", call->model);
+    const struct pool_model *m = &a.spec->models[a.model];
+    rc = pool_model_check(c->pools, a.spec, a.model, e);
+    rc = rc < 0 ? rc : facts_check(m, call, e);
+    rc = rc < 0 ? rc : samples_count(m, call, &a.samples, e);
+    rc = rc < 0 ? rc : pool_length_of(m, call->inputs, &a.length, e);
+    a.tokens = (uint64_t)a.samples * (uint64_t)(a.length ? a.length : 1);
+    rc = rc < 0 ? rc : key_check(c, call, a.tokens, retry_after_s, e);
+    *out = a;
+    return rc;
+}
+
+/* Among the requests of the service. NULL: no memory. */
+static struct pool_request *request_add(struct coord *c, const struct pool_call *call,
+                                        const struct pool_asked *a, int64_t now_ns)
+{
+    struct pool_service *s = c->pools;
+    struct pool_plan *p = s->current;
+    struct pool_request *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    int64_t slo_ns = p->topology.models[a->model].slo_ns, timeout_ns = (int64_t)call->timeout_ns;
+    int64_t came = call->waited_ns < (uint64_t)now_ns ? now_ns - (int64_t)call->waited_ns : 0;
+    bool own = call->timeout_ns && call->timeout_ns < (uint64_t)slo_ns;
+    int size = pool_length_size(&a->spec->models[a->model], a->length);
+    *r = (struct pool_request){.id = c->next_request++,
+                               .spec = pool_spec_use(a->spec),
+                               .model = a->model,
+                               .call = *call,
+                               .line = pool_line_find(p, a->model, size),
+                               .length = a->length,
+                               .tokens = a->tokens,
+                               .n_samples = a->samples,
+                               .left = a->samples,
+                               .arrived_ns = came,
+                               .deadline_ns = came + (own ? timeout_ns : slo_ns)};
+    r->due_ns = pool_times_due(p, r->line, came, r->deadline_ns);
+    snprintf(r->client, sizeof r->client, "%s", call->client ? call->client : "");
+    HASH_ADD(hh, s->requests, id, sizeof r->id, r);
+    if (map_has_added(r))
+        return r;
+    pool_spec_release(&r->spec);
+    free(r);
+    return NULL;
+}
+
 int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *id,
                       uint32_t *retry_after_s, struct err *e)
 {
-    int denied = api_keys_may_use(c, call->client, call->model, e);
-    if (denied < 0)
-        return denied;
     struct pool_service *s = c->pools;
-    int model;
-    struct pool_spec *spec = pool_spec_of(s, call->model, &model);
-    if (!spec)
-        return err_set(e, HP_ENOENT, "there is no model \"%.200s\"", call->model);
-    uint32_t samples = 1;
-    int64_t length = 0;
-    int rc = serves_check(s, spec, model, e);
-    rc = rc < 0 ? rc : facts_check(&spec->models[model], call, e);
-    rc = rc < 0 ? rc : samples_count(&spec->models[model], call, &samples, e);
-    rc = rc < 0 ? rc : pool_length_of(&spec->models[model], call->inputs, &length, e);
-    uint64_t tokens = (uint64_t)samples * (uint64_t)(length ? length : 1);
-    rc = rc < 0 ? rc : key_check(c, call, tokens, retry_after_s, e);
+    struct pool_asked asked = {0};
+    int rc = call_check(c, call, &asked, retry_after_s, e);
     if (rc < 0)
         return rc;
-    struct pool_request *r = calloc(1, sizeof *r);
+    int64_t now = (int64_t)coord_clock(c);
+    struct pool_request *r = request_add(c, call, &asked, now);
     if (!r)
         return err_no_memory(e, "a request");
-    int64_t now = (int64_t)coord_clock(c), slo = s->current->topology.models[model].slo_ns;
-    int64_t came = call->waited_ns < (uint64_t)now ? now - (int64_t)call->waited_ns : 0;
-    bool own = call->timeout_ns && call->timeout_ns < (uint64_t)slo;
-    *r = (struct pool_request){
-        .id = c->next_request++,
-        .spec = pool_spec_use(spec),
-        .model = model,
-        .call = *call,
-        .line = pool_line_find(s->current, model, pool_length_size(&spec->models[model], length)),
-        .length = length,
-        .tokens = tokens,
-        .n_samples = samples,
-        .left = samples,
-        .arrived_ns = came,
-        .deadline_ns = came + (own ? (int64_t)call->timeout_ns : slo)};
-    r->due_ns = pool_times_due(s->current, r->line, came, r->deadline_ns);
-    snprintf(r->client, sizeof r->client, "%s", call->client ? call->client : "");
-    HASH_ADD(hh, s->requests, id, sizeof r->id, r);
-    if (!map_has_added(r)) {
-        pool_spec_release(&r->spec);
-        free(r);
-        return err_no_memory(e, "a request");
-    }
     if ((rc = request_arrive(s->current, r, now, e)) < 0) {
         pool_request_free(s, r); /* with those of its samples that wait already */
         return rc;
     }
-    spec->models[model].counts.arrived++;
-    pool_load_note(s->current, r->line, samples);
+    asked.spec->models[asked.model].counts.arrived++;
+    pool_load_note(s->current, r->line, asked.samples);
     api_keys_count_tokens(c, r->client, r->tokens, 0);
     s->wake_ns = now;
     *id = r->id;

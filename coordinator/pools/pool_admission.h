@@ -5,6 +5,10 @@
 
 #include "coordinator/pools/pool_state.h"
 
+/* HP_EBUSY and why where no plan serves the model of a spec now. */
+int pool_model_check(const struct pool_service *s, const struct pool_spec *spec, int model,
+                     struct err *e);
+
 /* Takes a request up: it waits in the current plan's scheduler. As pool_requests.h says of infer.
  */
 int pool_request_open(struct coord *c, const struct pool_call *call, uint64_t *id,

@@ -77,58 +77,82 @@ static void legs_fill(const struct coord *c, const struct pool_plan *p, const st
 
 /* ---- the frame ---- */
 
+/* With room for the payload, and where it goes. NULL: no memory. */
+static struct coord_frame *frame_create(const struct member *to, uint64_t payload_bytes)
+{
+    struct coord_frame *f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    f->payload = malloc(payload_bytes);
+    f->address = malloc(to->address_size + 1);
+    if (!f->payload || !f->address) {
+        coord_frame_free(f);
+        return NULL;
+    }
+    memcpy(f->address, to->address, to->address_size);
+    f->address_size = to->address_size;
+    return f;
+}
+
+static struct frame_header header_of(const struct pool_plan *p, const struct pool_batch *b,
+                                     const struct pool_request *one, uint64_t payload_bytes)
+{
+    int first = b->path.legs[0].share;
+    return (struct frame_header){
+        .kind = FRAME_TENSORS,
+        .dtype = FRAME_BYTES,
+        .stage = (uint16_t)first,
+        .n_runs = (uint16_t)p->topology.pipelines[b->path.pipeline].n_stages,
+        .session = p->peers[p->shares[first].peer].session,
+        .deployment = p->id,
+        .generation = 1,
+        .batch = b->id,
+        .sequence = (uint64_t)p->lines[b->line].size,
+        .n_tokens = (uint32_t)(b->n_parts * one->spec->models[one->model].unit),
+        .payload_bytes = payload_bytes};
+}
+
+/* The inputs of all its requests, each where its tensor has it. */
+static void parts_gather(const struct coord *c, const struct pool_batch *b,
+                         const struct frame_tensor *tensors, int n, int64_t to_length,
+                         uint8_t *payload)
+{
+    for (int i = 0; i < n; i++) {
+        uint8_t *to = payload + ((const uint8_t *)tensors[i].data - payload);
+        for (int k = 0; k < b->n_parts; k++)
+            samples_gather(pool_request_of(c->pools, b->parts[k].request), b->parts[k].sample, i,
+                           to_length, to, k);
+    }
+}
+
 struct coord_frame *pool_frame_make(struct coord *c, const struct pool_plan *p,
                                     const struct pool_batch *b, struct err *why)
 {
     struct frame_leg legs[FRAME_MAX_LEGS];
     struct frame_tensor tensors[FRAME_MAX_TENSORS];
     const struct pool_request *one = pool_request_of(c->pools, b->parts[0].request);
-    int n_legs = p->topology.pipelines[b->path.pipeline].n_stages;
+    int n_legs = p->topology.pipelines[b->path.pipeline].n_stages, ignored;
     int64_t to_length = pool_line_length(p, b->line);
     int n = tensors_describe(b, one, to_length, tensors);
     uint64_t bytes = frame_tensors_size(n_legs, tensors, n);
-    const struct member *m = p->shares[b->path.legs[0].share].agent;
     if (!bytes) {
         err_set(why, HP_ELIMIT,
                 "a batch of %d of these inputs is larger than the %d bytes of a frame", b->n_parts,
                 FRAME_MAX_PAYLOAD_BYTES);
         return NULL;
     }
-    struct coord_frame *f = calloc(1, sizeof *f);
-    if (f) {
-        f->payload = malloc(bytes);
-        f->address = malloc(m->address_size + 1);
-    }
-    if (!f || !f->payload || !f->address) {
-        coord_frame_free(f);
+    struct coord_frame *f = frame_create(p->shares[b->path.legs[0].share].agent, bytes);
+    if (!f) {
         err_no_memory(why, "a batch");
         return NULL;
     }
-    memcpy(f->address, m->address, m->address_size);
-    f->address_size = m->address_size;
-    f->header = (struct frame_header){
-        .kind = FRAME_TENSORS,
-        .dtype = FRAME_BYTES,
-        .stage = (uint16_t)b->path.legs[0].share,
-        .n_runs = (uint16_t)n_legs,
-        .session = p->peers[p->shares[b->path.legs[0].share].peer].session,
-        .deployment = p->id,
-        .generation = 1,
-        .batch = b->id,
-        .sequence = (uint64_t)p->lines[b->line].size,
-        .n_tokens = (uint32_t)(b->n_parts * one->spec->models[one->model].unit),
-        .payload_bytes = bytes};
+    f->header = header_of(p, b, one, bytes);
     legs_fill(c, p, b, legs);
     frame_tensors_encode(legs, n_legs, tensors, n, f->payload);
-    int ignored;
     if (frame_tensors_decode(&f->header, f->payload, legs, tensors, n, &ignored, why) < 0) {
         coord_frame_free(f);
         return NULL;
     }
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < b->n_parts; k++)
-            samples_gather(pool_request_of(c->pools, b->parts[k].request), b->parts[k].sample, i,
-                           to_length, f->payload + ((const uint8_t *)tensors[i].data - f->payload),
-                           k);
+    parts_gather(c, b, tensors, n, to_length, f->payload);
     return f;
 }

@@ -33,12 +33,13 @@ static int requests_may_use(void *ctx, const char *client, const char *model, st
     return api_keys_may_use(ctx, client, model, e);
 }
 
-static bool requests_ready(void *ctx, const struct infer_model *m)
+static int requests_ready(void *ctx, const struct infer_model *m, struct err *e)
 {
     const struct coord *c = ctx;
-    const struct pool_plan *p = c->pools ? c->pools->current : NULL;
-    int model = p ? pool_spec_find(p->spec, m->name) : -1;
-    return model >= 0 && pool_plan_serves(p, model);
+    int model;
+    const struct pool_spec *s = c->pools ? pool_spec_of(c->pools, m->name, &model) : NULL;
+    return s ? pool_model_check(c->pools, s, model, e)
+             : err_set(e, HP_EBUSY, "\"%.200s\" is not there any more", m->name);
 }
 
 static int requests_text(void *ctx, const char *client, const char *name, struct pool_text *out,

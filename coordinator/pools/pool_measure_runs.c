@@ -104,7 +104,6 @@ static bool device_is_wanted(const struct pool_measuring *g, const struct member
            (g->every || !kind_is_chosen(g, kind));
 }
 
-/* One device of each kind, or every one. */
 int pool_measure_runs_choose(struct coord *c, struct pool_measuring *g, struct err *e)
 {
     struct err busy = {0};

@@ -14,6 +14,7 @@
 #include "coordinator/pools/pool_profiles.h"
 #include "coordinator/pools/pool_spec.h"
 #include "coordinator/stages.h"
+#include "transport/stage_state.h"
 
 enum { SILENCE_MS = 600000 /* of an agent, while it loads or measures */ };
 
@@ -375,7 +376,7 @@ static int run_silent(const struct coord *c, const struct pool_measuring *g)
 static bool measuring_loads(const struct pool_measuring *g)
 {
     for (int i = 0; i < g->plan->topology.n_shares; i++)
-        if (!g->runs[i].over && strcmp(g->plan->shares[i].word, "fetching") == 0)
+        if (!g->runs[i].over && stage_state_of_word(g->plan->shares[i].word) == STAGE_FETCHING)
             return true;
     return false;
 }

@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "coordinator/effects.h"
+#include "coordinator/pools/pool_diff.h"
 #include "coordinator/pools/pool_load.h"
 #include "coordinator/pools/pool_moves.h"
 #include "coordinator/pools/pool_planning.h"
@@ -143,9 +144,10 @@ static void on_diff_planned(struct coord *c, struct pool_plan *plan, uint64_t pe
     struct err gone = {0};
     if (plan && p && pool_load_fits(plan, p) && isfinite(pool_load_level(p, p)))
         effects_answer(c, peer, ask, false,
-                       json_pack("{s:O, s:O, s:o, s:f, s:f}", "serves", p->report, "next",
-                                 plan->report, "load", load_json(p), "level", pool_load_level(p, p),
-                                 "next_level", pool_load_level(plan, p)));
+                       json_pack("{s:O, s:O, s:o, s:o, s:f, s:f}", "serves", p->report, "next",
+                                 plan->report, "why", pool_diff_reasons(p, plan), "load",
+                                 load_json(p), "level", pool_load_level(p, p), "next_level",
+                                 pool_load_level(plan, p)));
     else if (plan)
         err_set(&gone, HP_EBUSY, "another plan has taken over meanwhile: ask again");
     if (!plan || gone.code)

@@ -38,7 +38,7 @@ void pool_listener_end(struct coord *c, const struct err *why)
     if (s->listener_ask && why)
         effects_answer_error(c, s->listener_peer, s->listener_ask, why);
     else if (s->listener_ask)
-        effects_answer(c, s->listener_peer, s->listener_ask, false, pool_describe(c));
+        effects_answer_done(c, s->listener_peer, s->listener_ask, pool_describe(c));
     s->listener_peer = s->listener_ask = 0;
 }
 

@@ -9,6 +9,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/member.h"
 #include "coordinator/stages.h"
+#include "transport/stage_state.h"
 
 enum { PREPARE_AGAIN_MS = 2000, SOURCES_MAX = 32 };
 
@@ -278,9 +279,10 @@ int pool_orders_state(struct coord *c, struct pool_plan *p, const struct member 
     s->total_bytes = t->total_bytes;
     s->told_ns = coord_now(c);
     wanted_take(s, t);
-    if (strcmp(t->state, "ready") == 0) {
+    enum stage_state state = stage_state_of_word(t->state);
+    if (state == STAGE_READY) {
         s->state = POOL_SHARE_READY;
-    } else if (strcmp(t->state, "failed") == 0) {
+    } else if (state == STAGE_FAILED) {
         char device[DEVICE_TEXT];
         member_device_text(m, s->device, device);
         err_set(why, coord_failure_code(t->code), "%s on %s: %s", share_model(p, s)->facts.name,

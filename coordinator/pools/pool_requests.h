@@ -23,6 +23,7 @@ struct pool_statistics {
 struct pool_text {
     struct model *model; /* with its tokenizer, ready; until control returns to the loop */
     uint64_t longest;    /* tokens of a text */
+    uint64_t applied_s;  /* Unix time at which its workload came */
     bool rows;           /* it gives a row for a text; else the probability of each token */
 };
 
@@ -50,7 +51,8 @@ struct pool_requests {
     int (*models)(void *ctx, const char *client, const struct infer_model **out);
     /* HP_EDENIED: the client's key may not use the model of this name. */
     int (*may_use)(void *ctx, const char *client, const char *model, struct err *e);
-    bool (*ready)(void *ctx, const struct infer_model *m);
+    /* 0; HP_EBUSY and why where no plan serves it now. */
+    int (*ready)(void *ctx, const struct infer_model *m, struct err *e);
     /* Its inputs are int64 [samples, tokens]: ids, and a mask of ones. HP_ENOENT: pools serve no
      * language model of this name; HP_EDENIED; HP_EBUSY: it is being prepared, or cannot be. */
     int (*text)(void *ctx, const char *client, const char *name, struct pool_text *out,

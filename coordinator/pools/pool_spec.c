@@ -210,6 +210,7 @@ static int network_read(const struct json_at *at, struct pool_spec *s, struct er
     if (m->manifest.size)
         return json_fail(at, e, "is a second network of model \"%s\"", name);
     m->facts.name = s->workload.models[i].name;
+    m->facts.copies_inputs = true; /* into the frame of a batch */
     rc = tensors_read(at, "inputs", &s->arena, &m->facts.inputs, &m->facts.n_inputs, e);
     if (rc == 0)
         rc = tensors_read(at, "outputs", &s->arena, &m->facts.outputs, &m->facts.n_outputs, e);
@@ -225,6 +226,36 @@ static int network_read(const struct json_at *at, struct pool_spec *s, struct er
     return rc;
 }
 
+/* Where another tensor has the batch fixed, inputs that leave it free are told as what they must
+ * be, so that requests of other sizes are refused when they are read. */
+static int inputs_fix(struct pool_spec *s, struct pool_model *m, struct err *e)
+{
+    struct infer_tensor *inputs =
+        arena_memdup(&s->arena, m->facts.inputs, (size_t)m->facts.n_inputs * sizeof *inputs);
+    if (!inputs)
+        return err_no_memory(e, "a workload");
+    for (int i = 0; i < m->facts.n_inputs; i++)
+        if (inputs[i].n_dims > 0 && inputs[i].dims[0] < 0 &&
+            (m->n_lengths == 0 || m->input_axes[i] != 0))
+            inputs[i].dims[0] = m->unit;
+    m->facts.inputs = inputs;
+    return 0;
+}
+
+/* Samples of a batch that shares nothing: as network_sizes_batch() of the agents has it, and one
+ * where an input leaves that free. */
+static int inputs_unit(const struct infer_model *m)
+{
+    int unit = 0;
+    for (int i = 0; i < m->n_inputs; i++) {
+        if (m->inputs[i].n_dims > 0 && m->inputs[i].dims[0] < 0)
+            return 1;
+        if (m->inputs[i].n_dims > 0 && unit == 0)
+            unit = (int)m->inputs[i].dims[0];
+    }
+    return unit > 0 ? unit : 1;
+}
+
 /* Where the network's first dimension is not free a request is a batch: it has as many samples as
  * the network takes, and shares its batch with nobody. */
 static int unit_set(const struct json_at *at, struct pool_spec *s, int model, struct err *e)
@@ -233,11 +264,9 @@ static int unit_set(const struct json_at *at, struct pool_spec *s, int model, st
     m->unit = 1;
     if (m->batches)
         return 0;
-    for (int i = m->facts.n_inputs; i-- > 0;)
-        if (m->facts.inputs[i].n_dims > 0 && m->facts.inputs[i].dims[0] > 0)
-            m->unit = (int)m->facts.inputs[i].dims[0];
+    m->unit = inputs_unit(&m->facts);
     if (pool_profile_in_units(&s->workload.models[model].profile, m->unit))
-        return 0;
+        return inputs_fix(s, m, e);
     json_fail(at, e, "model \"%s\" takes batches of %d alone, and its profile has none",
               m->facts.name, m->unit);
     return err_hint(e,
@@ -348,6 +377,7 @@ static int method_read(const struct json_at *at, struct pool_spec *s, struct err
 static int origin_read(const struct json_at *at, struct pool_spec *s, struct err *e)
 {
     int rc = agents_read(at, s, e);
+    rc = rc < 0 ? rc : json_opt_u64(at, "applied_s", 0, &s->applied_s, e);
     rc = rc < 0 ? rc : json_opt_string(at, "source_machine", "", &s->source_machine, e);
     return rc < 0 ? rc : json_opt_bool(at, "upload_only", false, &s->upload_only, e);
 }

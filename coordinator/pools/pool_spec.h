@@ -4,6 +4,7 @@
  *     {"workload": hp-workload/1,
  *      "profiles": {MODEL: hp-profile/1},
  *      "source_machine": "", "agents": [], "upload_only": false,
+ *      "applied_s": Unix time at which it came, written by the coordinator,
  *      "networks": [{"name", "manifest" (hex), "source_path", "limit_bytes",
  *                    "inputs": [{"name", "type", "dims"}], "outputs",
  *                    "dims": {SYMBOL: SIZE}, "bounds": [],

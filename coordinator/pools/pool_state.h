@@ -73,6 +73,7 @@ struct pool_spec {
     int n_agents;
     bool upload_only;
     enum pools_method method; /* of planning */
+    uint64_t applied_s;       /* Unix time; 0: it was kept before that was noted */
 };
 
 enum pool_share_state { POOL_SHARE_UNTOLD, POOL_SHARE_WORKING, POOL_SHARE_READY, POOL_SHARE_LOST };
@@ -92,7 +93,7 @@ struct pool_share {
     int first_block, end_block;
     double memory_bytes; /* that it holds, by the profile */
     enum pool_share_state state;
-    char word[16];
+    char word[16]; /* the agent's own: stage_state, as people read it */
     uint64_t done_bytes, total_bytes, told_ns;
     uint32_t *wanted; /* chunks that nobody else can give */
     size_t n_wanted, room_wanted;

@@ -47,7 +47,9 @@ int pool_text_find(const struct coord *c, const char *client, const char *name,
     rc = rc < 0 ? rc : slot_check(m, e);
     if (rc < 0)
         return rc;
-    *out = (struct pool_text){
-        .model = m->slot->facts.handle, .longest = (uint64_t)m->lengths[0], .rows = gives_rows(m)};
+    *out = (struct pool_text){.model = m->slot->facts.handle,
+                              .longest = (uint64_t)m->lengths[0],
+                              .applied_s = spec->applied_s,
+                              .rows = gives_rows(m)};
     return 0;
 }

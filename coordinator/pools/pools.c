@@ -9,6 +9,7 @@
 #include "coordinator/pools/pool_batches.h"
 #include "coordinator/pools/pool_correction.h"
 #include "coordinator/pools/pool_describe.h"
+#include "coordinator/pools/pool_diff.h"
 #include "coordinator/pools/pool_measuring.h"
 #include "coordinator/pools/pool_metrics.h"
 #include "coordinator/pools/pool_missing.h"
@@ -29,19 +30,25 @@ static void on_dry_plan(struct coord *c, struct pool_plan *plan, uint64_t peer, 
 {
     if (plan)
         effects_answer(c, peer, ask, false,
-                       json_pack("{s:O?, s:O}", "serves",
+                       json_pack("{s:O?, s:O, s:o}", "serves",
                                  c->pools->current ? c->pools->current->report : NULL, "next",
-                                 plan->report));
+                                 plan->report, "why", pool_diff_reasons(c->pools->current, plan)));
     else
         effects_answer_error(c, peer, ask, why);
     pool_plan_free(&plan);
 }
 
-/* With profiles of all models; takes `document`. */
+/* With profiles of all models; takes `document`, and writes into it when it was applied. */
 static int document_apply(struct coord *c, uint64_t peer, uint64_t ask, json_t *document, bool dry,
                           struct err *e)
 {
     struct pool_spec *spec = NULL;
+    json_int_t now_s = (json_int_t)coord_unix_s(c);
+    if (json_is_object(document) &&
+        json_object_set_new(document, "applied_s", json_integer(now_s)) < 0) {
+        json_decref(document);
+        return err_no_memory(e, "a workload");
+    }
     int rc = pool_spec_read(document, &spec, e);
     if (rc == 0 && dry) {
         rc = pool_planning_begin(c, spec, peer, ask, on_dry_plan, NULL, e);

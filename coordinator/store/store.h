@@ -7,9 +7,11 @@
  *   deployment  name       JSON: id, spec, generation, session, plan
  *   key         digest     JSON: name of an API key, and what it may do
  *   key_use     digest     JSON: what it has used
+ *   link        name       JSON: the links of an agent to others, as measured
  *   profile     model/kind/compute   JSON tables
  *   network_profile  digest          JSON: what was measured of a network on a kind of device
  *   layout      model                JSON stages, where its layers lay last
+ *   pools       "workload"           JSON: the workload that was applied
  *   stream      number (hex)         an open request that may be resumed, and NUMBER.end its answer
  *   meta        word       "boot", "next_deployment"
  *   bad         kind/key   what stood there and could not be read

@@ -17,7 +17,7 @@
 #include "model/convert/beside.h"
 #include "model/convert/convert_int.h"
 
-enum { THREADS_MAX = 256, TICK_MS = 100 };
+enum { CONVERT_THREADS_MAX = 256, TICK_MS = 100 };
 
 /* ---- rows, by several threads ---- */
 
@@ -147,8 +147,11 @@ static void run_watch(struct convert_run *r, const struct convert_options *o, ui
 static int run_threads(struct convert_run *r, const struct convert_options *o, uint64_t total,
                        struct err *e)
 {
-    pthread_t threads[THREADS_MAX];
-    int n = o->threads < 1 ? 1 : o->threads > THREADS_MAX ? THREADS_MAX : o->threads, started = 0;
+    pthread_t threads[CONVERT_THREADS_MAX];
+    int n = o->threads < 1                     ? 1
+            : o->threads > CONVERT_THREADS_MAX ? CONVERT_THREADS_MAX
+                                               : o->threads,
+        started = 0;
     r->running = n;
     /* Threads may have done it all before anybody watches them. */
     if (o->progress && o->progress(o->progress_ctx, 0, total) != 0) {

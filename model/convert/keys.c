@@ -8,13 +8,13 @@
 #include "model/convert/convert_int.h"
 #include "model/graph/rope.h"
 
-enum { KEY_BYTES = 128, QUANTISATION_VERSION = 2 };
+enum { KEY_NAME_BYTES = 128, QUANTISATION_VERSION = 2 };
 
 /* "llama.block_count": below the architecture's name. */
 struct keys {
     struct gguf_header *h;
     const char *prefix;
-    char name[KEY_BYTES];
+    char name[KEY_NAME_BYTES];
 };
 
 static const char *key_name(struct keys *k, const char *name)

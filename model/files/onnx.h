@@ -78,8 +78,9 @@ enum { ONNX_OPSET_MAX = 23 };
 
 /* HP_ENOENT, HP_EIO; HP_EPARSE for what is no such file or contradicts itself; HP_EUNSUPPORTED for
  * what is one and not for us: other numbers than ndarray.h has, sparse weights, functions, newer
- * opsets. Texts name file and node or tensor. Data outside of the file's folder is never opened.
- * Close with onnx_close; arrays and names live as long. */
+ * opsets. Texts name file and node or tensor. Data outside of the file's folder is never opened, by
+ * a link neither, but beside the file that `path` itself is a link to. Close with onnx_close;
+ * arrays and names live as long. */
 int onnx_open(const char *path, const struct onnx **out, struct err *e);
 /* The same of bytes; external data is looked for in `folder` (NULL: none is allowed). */
 int onnx_parse(const char *name, const char *folder, const uint8_t *data, size_t size,

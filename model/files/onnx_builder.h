@@ -36,7 +36,7 @@ int onnx_builder_weight(struct onnx_builder *b, const char *name, const struct n
 int onnx_builder_node(struct onnx_builder *b, const char *name, const char *op, const int *inputs,
                       int n_inputs, const struct onnx_attribute *attributes, int n_attributes);
 
-/* That node is an operator of a domain of its own. */
+/* The node that makes `value` is an operator of this domain. */
 void onnx_builder_domain(struct onnx_builder *b, int value, const char *domain);
 
 /* The graph, closed by onnx_close, which lets the owner of what is borrowed go (also where this

@@ -26,7 +26,6 @@ static int64_t fields_count(struct pb p, uint32_t number, enum pb_wire wire)
     return p.failed || n > FIELDS_MAX ? -1 : n;
 }
 
-/* Zeroed room for the fields of a number; *n says how many. */
 int onnx_fields_room(struct onnx_file *f, struct pb p, uint32_t number, size_t item_bytes,
                      const char *what, int *n, void *out_at, struct err *e)
 {
@@ -43,7 +42,6 @@ int onnx_fields_room(struct onnx_file *f, struct pb p, uint32_t number, size_t i
 
 /* ---- values ---- */
 
-/* The row of a name, made where there is none. */
 int onnx_value_of(struct onnx_file *f, const char *name, int *out, struct err *e)
 {
     struct onnx_value_name *found;

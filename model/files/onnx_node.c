@@ -4,12 +4,12 @@
 
 /* Fields of NodeProto and AttributeProto. */
 enum {
-    NODE_INPUT = 1,
-    NODE_OUTPUT = 2,
-    NODE_NAME = 3,
-    NODE_OP = 4,
-    NODE_ATTRIBUTE = 5,
-    NODE_DOMAIN = 7,
+    PB_NODE_INPUT = 1,
+    PB_NODE_OUTPUT = 2,
+    PB_NODE_NAME = 3,
+    PB_NODE_OP = 4,
+    PB_NODE_ATTRIBUTE = 5,
+    PB_NODE_DOMAIN = 7,
     ATTRIBUTE_NAME = 1,
     ATTRIBUTE_FLOAT = 2,
     ATTRIBUTE_INT = 3,
@@ -120,7 +120,6 @@ static int attribute_read(struct onnx_file *f, struct pb bytes, struct onnx_attr
     return a->type == ONNX_TENSOR && !a->u.tensor ? onnx_damaged(f, "attributes", e) : 0;
 }
 
-/* What a node is called in messages: by its name, or by what it makes. */
 const char *onnx_node_words(struct onnx_file *f, const struct onnx_node *n)
 {
     const char *made = n->n_outputs > 0 && n->outputs[0] >= 0 ? f->values[n->outputs[0]].name : "?";
@@ -151,11 +150,11 @@ static int node_values(struct onnx_file *f, struct pb bytes, uint32_t number, in
 static int node_attributes(struct onnx_file *f, struct pb bytes, struct onnx_node *n, struct err *e)
 {
     struct onnx_attribute *attributes;
-    int i = 0, rc = onnx_fields_room(f, bytes, NODE_ATTRIBUTE, sizeof *attributes, "nodes",
+    int i = 0, rc = onnx_fields_room(f, bytes, PB_NODE_ATTRIBUTE, sizeof *attributes, "nodes",
                                      &n->n_attributes, &attributes, e);
     struct pb_field field;
     while (rc == 0 && pb_next(&bytes, &field))
-        if (field.number == NODE_ATTRIBUTE) {
+        if (field.number == PB_NODE_ATTRIBUTE) {
             rc = attribute_read(f, field.bytes, &attributes[i++], e);
             if (rc < 0)
                 return err_at(e, "%s", onnx_node_words(f, n));
@@ -169,17 +168,17 @@ int onnx_node_read(struct onnx_file *f, struct pb bytes, struct onnx_node *n, st
     struct pb_field field;
     *n = (struct onnx_node){.op = "", .name = "", .domain = ""};
     for (struct pb p = bytes; pb_next(&p, &field);) {
-        int rc = field.number == NODE_NAME     ? onnx_text(f, &field, &n->name, e)
-                 : field.number == NODE_OP     ? onnx_text(f, &field, &n->op, e)
-                 : field.number == NODE_DOMAIN ? onnx_text(f, &field, &n->domain, e)
-                                               : 0;
+        int rc = field.number == PB_NODE_NAME     ? onnx_text(f, &field, &n->name, e)
+                 : field.number == PB_NODE_OP     ? onnx_text(f, &field, &n->op, e)
+                 : field.number == PB_NODE_DOMAIN ? onnx_text(f, &field, &n->domain, e)
+                                                  : 0;
         if (rc < 0)
             return rc;
     }
     if (strcmp(n->domain, "ai.onnx") == 0)
         n->domain = "";
-    int rc = node_values(f, bytes, NODE_INPUT, &n->n_inputs, &n->inputs, e);
-    rc = rc < 0 ? rc : node_values(f, bytes, NODE_OUTPUT, &n->n_outputs, &n->outputs, e);
+    int rc = node_values(f, bytes, PB_NODE_INPUT, &n->n_inputs, &n->inputs, e);
+    rc = rc < 0 ? rc : node_values(f, bytes, PB_NODE_OUTPUT, &n->n_outputs, &n->outputs, e);
     return rc < 0 ? rc : node_attributes(f, bytes, n, e);
 }
 

@@ -1,4 +1,5 @@
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,8 +151,8 @@ static int number_of(const struct onnx_file *f, const char *tensor, const char *
     return 0;
 }
 
-/* A path that stays in the model's folder: relative, no step up. (A link that leads out of it is
- * the folder's owner's own.) */
+/* A path that stays in the model's folder: relative, no step up. Links are looked at by
+ * links_check. */
 static bool path_is_inside(const char *path)
 {
     if (!*path || *path == '/')
@@ -163,6 +164,33 @@ static bool path_is_inside(const char *path)
         at += n + (at[n] == '/');
     }
     return true;
+}
+
+/* Whether a path without links lies below a folder, which is one, too. */
+static bool lies_below(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+    return strcmp(folder, "/") == 0 || (strncmp(path, folder, n) == 0 && path[n] == '/');
+}
+
+/* Links may lead to other files of the folder, and beside the file that the model itself is a link
+ * to (caches of model hubs are so): whoever sends a folder could have us read any file of ours. */
+static int links_check(const struct onnx_file *f, const char *whole, struct err *e)
+{
+    char real[PATH_MAX], folder[PATH_MAX];
+    if (!realpath(whole, real))
+        return 0; /* opening it says why */
+    if (realpath(f->folder, folder) && lies_below(real, folder))
+        return 0;
+    if (realpath(f->path, folder)) {
+        char *slash = strrchr(folder, '/');
+        slash[slash == folder] = '\0';
+        if (lies_below(real, folder))
+            return 0;
+    }
+    err_set(e, HP_EPARSE, "%s: is a link that leads out of the model's folder", whole);
+    err_hint(e, "put the file itself there");
+    return HP_EPARSE;
 }
 
 static int data_file(struct onnx_file *f, const char *path, const struct mapped_file **out,
@@ -180,7 +208,8 @@ static int data_file(struct onnx_file *f, const char *path, const struct mapped_
     if (!whole)
         return err_no_memory(e, "%s", f->path);
     struct onnx_data_file *d = &f->files[f->n_files];
-    int rc = mapped_file_open(whole, &d->map, e);
+    int rc = links_check(f, whole, e);
+    rc = rc < 0 ? rc : mapped_file_open(whole, &d->map, e);
     if (rc < 0)
         return rc;
     d->path = path;

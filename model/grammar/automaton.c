@@ -107,7 +107,8 @@ size_t automaton_bytes(struct automaton *a)
     pthread_mutex_lock(&a->lock);
     size_t bytes = configurations_bytes(&a->c) + a->n_slots * a->n_words * sizeof(uint64_t) +
                    a->grammar->n_edges * sizeof *a->grammar->edges +
-                   a->grammar->n_states * (2 * sizeof(uint32_t) + 3) + a->text_room +
+                   a->grammar->n_states * (2 * sizeof(uint32_t) + 3) +
+                   state_chars_bytes(&a->c.chars) + a->text_room +
                    (a->ahead_room[0] + (size_t)a->ahead_room[1]) * sizeof *a->ahead[0];
     for (uint32_t i = 0; i < a->n_slots; i++)
         bytes += a->slots[i].exit_room * sizeof *a->slots[i].exits;
@@ -388,6 +389,16 @@ static void ends_set(struct matcher *m, bool allowed)
         else
             m->words[m->ends[i] / 64] &= ~bit;
     }
+}
+
+bool matcher_lacks(struct matcher *m)
+{
+    if (m->ended || m->status < 0)
+        return false;
+    pthread_mutex_lock(&m->automaton->lock);
+    bool lacks = m->automaton->c.list[m->at].mask == MASK_NONE;
+    pthread_mutex_unlock(&m->automaton->lock);
+    return lacks;
 }
 
 bool matcher_look_ahead(struct matcher *m)

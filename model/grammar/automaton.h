@@ -52,6 +52,8 @@ int matcher_create(struct automaton *a, uint64_t most_tokens, const uint32_t *en
                    struct matcher **out, struct err *e);
 void matcher_destroy(struct matcher **m);
 
+/* Whether the mask that comes next has to be found. */
+bool matcher_lacks(struct matcher *m);
 /* Finds what matcher_mask will be asked for, while nobody waits for it: at most once for each
  * token, and paid for as there. False: there was nothing to find. */
 bool matcher_look_ahead(struct matcher *m);

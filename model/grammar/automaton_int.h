@@ -10,8 +10,10 @@
 #include <pthread.h>
 
 #include "model/grammar/automaton.h"
+#include "model/grammar/state_chars.h"
 
 enum { CONFIGURATION_DEAD = 0, STACK_BOTTOM = 0 };
+enum { CONFIGURATION_STEP_EFFORT = 20 }; /* of a step that has to be found, whatever it leads to */
 #define STEP_UNKNOWN UINT32_MAX
 #define STATE_WHOLE UINT32_MAX /* the text is whole: a place without a rule */
 #define MASK_NONE UINT32_MAX
@@ -44,6 +46,7 @@ struct configurations {
      * them it stands for. */
     uint8_t kind_bytes[128], kind_counts[128], kind_first[CHAR_KIND_WIDE + 1];
     uint8_t *reads; /* [n_states]: an edge reads a byte */
+    struct state_chars chars;
     struct stack_frame *frames;
     uint32_t n_frames, frame_room;
     struct configuration *list;
@@ -56,7 +59,7 @@ struct configurations {
     uint32_t n_frame_slots, n_list_slots;
     /* while a set is made */
     uint64_t *work, *seen;
-    uint32_t *seen_turn, turn, n_work;
+    uint32_t *seen_turn, turn, n_work, n_seen_slots;
     /* What a call has looked at, in places and steps of some nanoseconds each, and may. */
     uint64_t effort, effort_most;
     int status; /* why the set could not be made: HP_ELIMIT, HP_ENOMEM */

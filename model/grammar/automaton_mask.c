@@ -8,8 +8,7 @@
 enum {
     MAX_EXITS = 1 << 14,
     LEAST_SLOTS = 8,
-    LARGE_TOKENS = 24,   /* below a node: it pays to ask whether all of them may come */
-    GROUP_TOKENS = 4096, /* that begin alike: it pays to join sets */
+    LARGE_TOKENS = 24, /* below a node: it pays to ask whether all of them may come */
     MOST_GROUPS = 4,
     FETCHED = 6, /* nodes that are fetched ahead */
 };
@@ -86,7 +85,11 @@ struct first_group {
 struct first_groups {
     struct first_group list[MOST_GROUPS];
     int n, of_kind[CHAR_KINDS]; /* its group; -1: it is in none */
+    bool joined;                /* what comes of them comes of others already */
 };
+
+/* Of all tokens, and of those that begin with a space, by what is behind it. */
+enum { BEGUN, SPACED, BEGINNINGS };
 
 static void group_add(struct first_groups *g, const struct first_group *made)
 {
@@ -96,20 +99,27 @@ static void group_add(struct first_groups *g, const struct first_group *made)
     g->list[g->n++] = *made;
 }
 
+static void groups_clear(struct first_groups *g)
+{
+    g->n = 0;
+    g->joined = false;
+    memset(g->of_kind, 0xFF, sizeof g->of_kind);
+}
+
 /* Those of many tokens. False: so many of them would go on below a local one's stack that it does
  * not pay to list them; but those that all do so behind one character do. */
-static bool groups_find(struct automaton *a, uint32_t of, bool inner, struct first_groups *out)
+static bool groups_find(struct automaton *a, const struct token_sets *sets, uint32_t of, bool inner,
+                        struct first_groups *out)
 {
     uint32_t to[CHAR_KINDS];
-    out->n = 0;
-    memset(out->of_kind, 0xFF, sizeof out->of_kind);
+    groups_clear(out);
     configuration_kinds(&a->c, of, to);
     for (uint64_t left = CHAR_KINDS_ALL; left && out->n < MOST_GROUPS && a->c.status == 0;) {
         struct first_group g = {.to = to[__builtin_ctzll(left)]};
         for (int kind = 0; kind < CHAR_KINDS; kind++)
             g.kinds |= (uint64_t)(to[kind] == g.to) << kind;
         left &= ~g.kinds;
-        if (g.to == CONFIGURATION_DEAD || token_sets_count(a->tree->sets, g.kinds) < GROUP_TOKENS)
+        if (g.to == CONFIGURATION_DEAD || token_sets_count(sets, g.kinds) < TOKEN_SETS_MANY)
             continue;
         bool runs = run_find(&a->c, g.to, inner, &g.run), alone = !(g.kinds & (g.kinds - 1));
         if (!runs && !(alone && a->c.list[g.to].whole && !a->c.list[g.to].run_kinds))
@@ -118,6 +128,45 @@ static bool groups_find(struct automaton *a, uint32_t of, bool inner, struct fir
             group_add(out, &g);
     }
     return true;
+}
+
+/* The group of a first byte; -1: it is in none. */
+static int group_of(const struct first_groups *g, uint8_t byte)
+{
+    int kind = char_kind_begun(byte);
+    return kind < 0 ? -1 : g->of_kind[kind];
+}
+
+/* Behind a space that begins a run: the run goes on. */
+static void run_go_on(const struct automaton *a, const struct first_group *space,
+                      struct first_groups *out)
+{
+    struct first_group g = {.kinds = space->run.kinds[1], .to = a->c.list[space->to].run};
+    for (int i = 0; i < TOKEN_SETS_CHARS; i++) {
+        g.run.kinds[i] = space->run.kinds[i + 1];
+        g.run.known[i] = space->run.known[i + 1];
+    }
+    group_add(out, &g);
+    out->joined = true;
+}
+
+/* What begins with a space is divided once more where not all is known of it: it goes on with the
+ * run, or much may come behind it that is in no row with it (names of which some are words of their
+ * own, with white space before them). */
+static void spaced_find(struct automaton *a, uint32_t of, bool inner,
+                        struct first_groups groups[BEGINNINGS])
+{
+    const struct token_tree *t = a->tree;
+    int number = group_of(&groups[BEGUN], ' ');
+    const struct first_group *space = number < 0 ? NULL : &groups[BEGUN].list[number];
+    uint32_t behind = t->spaced ? configuration_step(&a->c, of, ' ') : CONFIGURATION_DEAD;
+    groups_clear(&groups[SPACED]);
+    if (behind == CONFIGURATION_DEAD || (space && run_knows(&space->run, t->nodes[t->space].rest)))
+        return;
+    if (space && token_sets_count(t->spaced, space->run.kinds[1]) >= TOKEN_SETS_MANY)
+        run_go_on(a, space, &groups[SPACED]);
+    else if (!groups_find(a, t->spaced, behind, inner, &groups[SPACED]))
+        groups_clear(&groups[SPACED]);
 }
 
 /* ---- walks ---- */
@@ -139,8 +188,21 @@ struct tree_walk {
     struct automaton *a;
     uint64_t *words;
     struct mask_slot *slot;            /* where exits are listed; NULL: they are not */
-    const struct first_groups *groups; /* of tokens of which `words` has some; NULL: none */
+    const struct first_groups *groups; /* [BEGINNINGS]: of tokens of which `words` has some; NULL:
+                                          none */
 };
+
+/* A group as nodes ahead have it. */
+static uint16_t run_number(int beginning, int group)
+{
+    return (uint16_t)(group < 0 ? 0 : 1 + beginning * MOST_GROUPS + group);
+}
+
+static const struct text_run *run_of(const struct tree_walk *w, uint16_t number)
+{
+    return number ? &w->groups[(number - 1) / MOST_GROUPS].list[(number - 1) % MOST_GROUPS].run
+                  : NULL;
+}
 
 static void exit_list(struct automaton *a, struct mask_slot *s, uint32_t node)
 {
@@ -156,18 +218,24 @@ static void ahead_push(struct automaton *a, const struct token_node *node, uint3
         a->c.status = HP_ENOMEM;
 }
 
-/* A node behind whose byte the text is in `at`. */
+/* What ends at a node behind whose byte the text is in `at`. False: nothing is below. */
+static bool node_take(const struct tree_walk *w, const struct token_node *node, uint32_t at)
+{
+    const struct token_tree *t = w->a->tree;
+    tokens_set(t, node->first, token_node_own_end(t, node), w->words);
+    if (node->n_children && w->slot && w->a->c.list[at].whole)
+        exit_list(w->a, w->slot, (uint32_t)(node - t->nodes));
+    return node->n_children;
+}
+
 static void node_enter(const struct tree_walk *w, const struct token_node *node, uint32_t at,
                        uint16_t run)
 {
     const struct token_tree *t = w->a->tree;
     struct configurations *c = &w->a->c;
     uint32_t own_end = token_node_own_end(t, node);
-    tokens_set(t, node->first, own_end, w->words);
-    if (!node->n_children)
+    if (!node_take(w, node, at))
         return;
-    if (w->slot && c->list[at].whole)
-        exit_list(w->a, w->slot, (uint32_t)(node - t->nodes));
     bool asks = node->behind - own_end > LARGE_TOKENS || c->list[at].run == at;
     if (asks && text_runs(c, at, node->below)) /* whatever is around these rules */
         tokens_set(t, own_end, node->behind, w->words);
@@ -179,7 +247,7 @@ static void siblings_look(const struct tree_walk *w, const struct nodes_ahead *s
 {
     struct configurations *c = &w->a->c;
     const struct token_node *node = w->a->tree->nodes + s->first, *end = node + s->n;
-    const struct text_run *run = s->run ? &w->groups->list[s->run - 1].run : NULL;
+    const struct text_run *run = run_of(w, s->run);
     c->effort += s->n;
     for (; node < end; node++) {
         if (run && run_knows(run, node->rest))
@@ -216,23 +284,44 @@ static void ahead_walk(const struct tree_walk *w)
     a->n_ahead[1] = 0;
 }
 
-/* Tokens of some first bytes. */
-static void roots_enter(const struct tree_walk *w, struct token_nodes roots, uint32_t start)
+/* Tokens of some first bytes; of a space those that are divided once more are left out: *space,
+ * where they are. */
+static void firsts_enter(const struct tree_walk *w, int beginning, struct token_nodes nodes,
+                         uint32_t start, const struct token_node **space)
 {
     const struct token_tree *t = w->a->tree;
-    const struct first_groups *groups = w->groups;
-    for (uint32_t i = roots.first; i < roots.first + roots.n && w->a->c.status == 0; i++) {
+    const struct first_groups *groups = &w->groups[beginning];
+    for (uint32_t i = nodes.first; i < nodes.first + nodes.n && w->a->c.status == 0; i++) {
         const struct token_node *node = &t->nodes[i];
-        int kind = char_kind_begun(node->byte), group = kind < 0 ? -1 : groups->of_kind[kind];
+        int group = group_of(groups, node->byte);
+        bool known = group >= 0 && run_knows(&groups->list[group].run, node->rest),
+             alike = groups->joined || node->byte >= 0x80; /* all of its kind are */
+        if (known && alike)
+            continue;
         uint32_t next = configuration_step(&w->a->c, start, node->byte);
-        if (group >= 0 && kind < CHAR_KIND_WIDE && next != groups->list[group].to) {
+        if (group >= 0 && !alike && next != groups->list[group].to) {
             tokens_clear(t, node->first, node->behind, w->words);
+            known = false;
             group = -1; /* unlike others of its kind */
         }
-        if (next != CONFIGURATION_DEAD &&
-            !(group >= 0 && run_knows(&groups->list[group].run, node->rest)))
-            node_enter(w, node, next, (uint16_t)(group + 1));
+        if (next == CONFIGURATION_DEAD || known)
+            continue;
+        if (node->byte == ' ' && space && w->groups[SPACED].n)
+            *space = node;
+        else /* what is behind a first space has another rest */
+            node_enter(w, node, next,
+                       node->byte == ' ' && space ? 0 : run_number(beginning, group));
     }
+}
+
+static void roots_enter(const struct tree_walk *w, struct token_nodes roots, uint32_t start)
+{
+    const struct token_node *space = NULL;
+    firsts_enter(w, BEGUN, roots, start, &space);
+    uint32_t behind = space ? configuration_step(&w->a->c, start, ' ') : CONFIGURATION_DEAD;
+    if (behind != CONFIGURATION_DEAD && node_take(w, space, behind))
+        firsts_enter(w, SPACED, (struct token_nodes){space->children, space->n_children}, behind,
+                     NULL);
 }
 
 /* ---- masks ---- */
@@ -270,23 +359,32 @@ static uint32_t slot_take(struct automaton *a, uint32_t owner, uint32_t pinned)
     return at;
 }
 
+/* The tokens that are found as a whole. */
+static void groups_join(struct automaton *a, const struct token_sets *sets,
+                        const struct first_groups *g, uint64_t *words)
+{
+    for (int i = 0; i < g->n && !g->joined; i++)
+        token_sets_add(sets, g->list[i].kinds, g->list[i].run.kinds, words);
+    a->c.effort += (uint64_t)g->n * a->n_words;
+}
+
 /* `inner`: its exits are wanted. MASK_NONE: no memory, or they are too many to list. */
 static uint32_t whole_mask(struct automaton *a, uint32_t of, bool inner)
 {
-    struct first_groups groups;
+    struct first_groups groups[BEGINNINGS];
     uint32_t slot = slot_take(a, of, MASK_NONE);
     if (slot == MASK_NONE)
         return slot;
     a->c.list[of].far_exits = !inner; /* not all of its exits are met then */
-    if (!groups_find(a, of, inner, &groups)) {
+    if (!groups_find(a, a->tree->sets, of, inner, &groups[BEGUN])) {
         a->c.list[of].far_exits = true;
         slot_free(a, &a->slots[slot]);
         return MASK_NONE;
     }
-    struct tree_walk w = {a, a->slots[slot].words, inner ? &a->slots[slot] : NULL, &groups};
-    for (int i = 0; i < groups.n; i++)
-        token_sets_add(a->tree->sets, groups.list[i].kinds, groups.list[i].run.kinds, w.words);
-    a->c.effort += (uint64_t)groups.n * a->n_words;
+    spaced_find(a, of, inner, groups);
+    struct tree_walk w = {a, a->slots[slot].words, inner ? &a->slots[slot] : NULL, groups};
+    groups_join(a, a->tree->sets, &groups[BEGUN], w.words);
+    groups_join(a, a->tree->spaced, &groups[SPACED], w.words);
     for (int k = 0; k < 2; k++)
         roots_enter(&w, a->tree->roots[k], of);
     ahead_walk(&w);

@@ -69,18 +69,113 @@ static uint32_t kind_step(struct configurations *c, uint32_t from, int kind)
     return to;
 }
 
-/* About how many tokens of a hundred have most of their characters of a kind: letters, digits and
- * spaces, marks one by one, wide ones by their first bytes. */
-static int kind_weight(int kind)
+/* ---- all kinds at once ---- */
+
+/* Kinds of which no state of a configuration tells one from another. */
+struct kind_parts {
+    uint64_t list[CHAR_KINDS];
+    int n;
+    uint64_t unclear; /* kinds whose characters have to be looked at byte by byte */
+};
+
+/* Those of some kinds are parts of their own. */
+static void parts_divide(struct kind_parts *p, uint64_t kinds)
 {
-    static const uint8_t letters[] = {15, 25, 3, 4, 2, 8};
-    return kind < (int)sizeof letters ? letters[kind] : kind < CHAR_KIND_WIDE ? 1 : 2;
+    for (int i = 0, n = p->n; i < n; i++) {
+        uint64_t others = p->list[i] & ~kinds;
+        if (!others || others == p->list[i])
+            continue;
+        p->list[i] &= kinds;
+        p->list[p->n++] = others;
+    }
+}
+
+static void parts_find(struct configurations *c, uint32_t from, struct kind_parts *p)
+{
+    struct configuration k = c->list[from];
+    *p = (struct kind_parts){.list = {CHAR_KINDS_ALL}, .n = 1};
+    for (uint32_t i = 0; i < k.count; i++) {
+        uint32_t state = (uint32_t)(c->places[k.first + i] >> 32);
+        if (state == STATE_WHOLE)
+            continue;
+        const struct state_steps *s = state_chars_find(&c->chars, state);
+        if (!s) {
+            c->status = HP_ENOMEM;
+            return;
+        }
+        c->effort += 2 + s->n;
+        p->unclear |= s->unclear;
+        for (uint32_t n = s->first; n < s->first + s->n; n++)
+            parts_divide(p, c->chars.steps[n].kinds);
+    }
+    parts_divide(p, p->unclear);
+}
+
+/* Where all characters of a part's kinds lead. */
+static uint32_t part_step(struct configurations *c, uint32_t from, uint64_t kinds)
+{
+    struct configuration k = c->list[from];
+    c->effort += CONFIGURATION_STEP_EFFORT + k.count;
+    if (c->effort > c->effort_most) {
+        c->status = c->status ? c->status : HP_ELIMIT;
+        return CONFIGURATION_DEAD;
+    }
+    configuration_begin(c);
+    for (uint32_t i = 0; i < k.count; i++) {
+        uint64_t place = c->places[k.first + i];
+        uint32_t state = (uint32_t)(place >> 32);
+        if (state == STATE_WHOLE)
+            continue;
+        const struct state_steps *s = &c->chars.states[state];
+        for (uint32_t n = s->first; n < s->first + s->n; n++)
+            if (c->chars.steps[n].kinds & kinds)
+                configuration_add(c, c->chars.steps[n].to, (uint32_t)place);
+    }
+    return configuration_end(c);
+}
+
+/* Where kinds lead: CONFIGURATION_DEAD, another one, or `unclear`(): bytes are looked at for those
+ * alone that the states do not tell. */
+static void kinds_step(struct configurations *c, uint32_t from,
+                       uint32_t (*unclear)(struct configurations *, uint32_t, int),
+                       uint32_t to[CHAR_KINDS])
+{
+    struct kind_parts p;
+    parts_find(c, from, &p);
+    for (int i = 0; i < p.n && c->status == 0; i++) {
+        bool clear = !(p.list[i] & p.unclear);
+        uint32_t part = clear ? part_step(c, from, p.list[i]) : STEP_MIXED;
+        for (uint64_t left = p.list[i]; left; left &= left - 1) {
+            int kind = __builtin_ctzll(left);
+            to[kind] = clear ? part : unclear(c, from, kind);
+        }
+    }
+}
+
+/* About how many tokens of a hundred have most of their characters of some kinds: letters, digits
+ * and spaces, marks one by one, wide ones by their first bytes. */
+static int kinds_weight(uint64_t kinds)
+{
+    static const uint8_t letters[CHAR_KIND_DIGIT + 1] = {15, 25, 3, 4, 2};
+    int weight = __builtin_popcountll(kinds >> (CHAR_KIND_DIGIT + 1)) +
+                 __builtin_popcountll(kinds >> CHAR_KIND_WIDE);
+    for (int kind = 0; kind <= CHAR_KIND_DIGIT; kind++)
+        weight += kinds >> kind & 1 ? letters[kind] : 0;
+    return weight + (kinds >> char_kind_of(' ') & 1 ? 7 : 0);
 }
 
 enum {
     LEAST_WEIGHT = 10, /* below it tokens are looked at one by one as soon */
     MOST_PLACES = 64,  /* the steps of larger ones take longer than what they save */
 };
+
+static uint64_t kinds_that_lead(const uint32_t to[CHAR_KINDS], uint32_t target)
+{
+    uint64_t kinds = 0;
+    for (int k = 0; k < CHAR_KINDS; k++)
+        kinds |= (uint64_t)(to[k] == target) << k;
+    return kinds;
+}
 
 /* Of the places that kinds lead to the one with most weight: the kinds that lead there, none where
  * that is too little. */
@@ -89,16 +184,10 @@ static uint64_t kinds_vote(const uint32_t to[CHAR_KINDS], uint32_t *best)
     uint64_t best_kinds = 0;
     int most = 0;
     *best = CONFIGURATION_DEAD;
-    for (uint64_t left = CHAR_KINDS_ALL; left;) {
+    for (uint64_t left = CHAR_KINDS_ALL, kinds; left; left &= ~kinds) {
         uint32_t target = to[__builtin_ctzll(left)];
-        uint64_t kinds = 0;
-        int weight = 0;
-        for (int k = 0; k < CHAR_KINDS; k++)
-            if (to[k] == target) {
-                weight += kind_weight(k);
-                kinds |= UINT64_C(1) << k;
-            }
-        left &= ~kinds;
+        kinds = kinds_that_lead(to, target);
+        int weight = kinds_weight(kinds);
         if (weight > most && target != CONFIGURATION_DEAD && target != STEP_MIXED) {
             most = weight;
             *best = target;
@@ -111,20 +200,18 @@ static uint64_t kinds_vote(const uint32_t to[CHAR_KINDS], uint32_t *best)
 void configuration_run(struct configurations *c, uint32_t from)
 {
     uint32_t to[CHAR_KINDS], best;
-    uint64_t dead = 0;
     if (c->list[from].run != STEP_UNKNOWN)
         return;
-    bool worth = c->list[from].count <= MOST_PLACES;
-    for (int kind = 0; kind < CHAR_KINDS; kind++) {
-        to[kind] = worth ? kind_step(c, from, kind) : STEP_MIXED;
-        dead |= (uint64_t)(to[kind] == CONFIGURATION_DEAD) << kind;
-    }
-    uint64_t kinds = kinds_vote(to, &best);
+    for (int kind = 0; kind < CHAR_KINDS; kind++)
+        to[kind] = STEP_MIXED;
+    if (c->list[from].count <= MOST_PLACES)
+        kinds_step(c, from, kind_step, to);
     if (c->status < 0)
         return;
+    uint64_t kinds = kinds_vote(to, &best);
     c->list[from].run = best;
     c->list[from].run_kinds = kinds;
-    c->list[from].dead_kinds = dead;
+    c->list[from].dead_kinds = kinds_that_lead(to, CONFIGURATION_DEAD);
 }
 
 /* Where most characters of a kind of one byte lead, if more than half of them lead there. */
@@ -148,13 +235,18 @@ static uint32_t kind_step_most(struct configurations *c, uint32_t from, int kind
     return 2 * there > n ? most : CONFIGURATION_DEAD;
 }
 
+/* The same of all kinds, of wide ones if all lead there. */
+static uint32_t kind_step_mostly(struct configurations *c, uint32_t from, int kind)
+{
+    return kind >= CHAR_KIND_WIDE ? wide_step(c, from, kind) : kind_step_most(c, from, kind);
+}
+
 void configuration_kinds(struct configurations *c, uint32_t from, uint32_t to[CHAR_KINDS])
 {
-    bool worth = c->list[from].count <= MOST_PLACES;
-    for (int kind = 0; kind < CHAR_KINDS; kind++) {
-        to[kind] = !worth                   ? CONFIGURATION_DEAD
-                   : kind >= CHAR_KIND_WIDE ? wide_step(c, from, kind)
-                                            : kind_step_most(c, from, kind);
+    for (int kind = 0; kind < CHAR_KINDS; kind++)
+        to[kind] = CONFIGURATION_DEAD;
+    if (c->list[from].count <= MOST_PLACES)
+        kinds_step(c, from, kind_step_mostly, to);
+    for (int kind = 0; kind < CHAR_KINDS; kind++)
         to[kind] = to[kind] == STEP_MIXED ? CONFIGURATION_DEAD : to[kind];
-    }
 }

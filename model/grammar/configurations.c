@@ -6,10 +6,9 @@
 #include "model/grammar/automaton_int.h"
 
 enum {
-    SEEN_SLOTS = 4 * AUTOMATON_MAX_PLACES,
+    FEW_PLACES = 16, /* that are looked for one by one */
     FIRST_SLOTS = 1024,
-    HARD_FACTOR = 4,  /* of AUTOMATON_KEPT_BYTES, within one call */
-    STEP_EFFORT = 20, /* of a step that has to be found, whatever it leads to */
+    HARD_FACTOR = 4, /* of AUTOMATON_KEPT_BYTES, within one call */
     SATURATED = 1 << 30
 };
 
@@ -82,27 +81,68 @@ uint32_t frame_find(struct configurations *c, uint32_t back, uint32_t below)
 void configuration_begin(struct configurations *c)
 {
     c->n_work = 0;
+}
+
+/* Whether a place is among the work; from now on it is. */
+static bool seen_enter(struct configurations *c, uint64_t place)
+{
+    uint32_t at = (uint32_t)number_mix(place) & (c->n_seen_slots - 1);
+    for (; c->seen_turn[at] == c->turn; at = (at + 1) & (c->n_seen_slots - 1))
+        if (c->seen[at] == place)
+            return true;
+    c->seen_turn[at] = c->turn;
+    c->seen[at] = place;
+    return false;
+}
+
+static bool seen_grow(struct configurations *c)
+{
+    uint32_t n = c->n_seen_slots ? 4 * c->n_seen_slots : 8 * FEW_PLACES;
+    free(c->seen);
+    free(c->seen_turn);
+    c->seen = calloc(n, sizeof *c->seen);
+    c->seen_turn = calloc(n, sizeof *c->seen_turn);
+    c->n_seen_slots = c->seen && c->seen_turn ? n : 0;
+    c->turn = 0;
+    return c->n_seen_slots;
+}
+
+/* All work in a table, which is as small as it may be: it is to stay in the caches. */
+static void seen_load(struct configurations *c)
+{
+    if (2 * c->n_work > c->n_seen_slots && !seen_grow(c)) {
+        c->status = HP_ENOMEM;
+        return;
+    }
     if (++c->turn == 0) {
-        memset(c->seen_turn, 0, SEEN_SLOTS * sizeof *c->seen_turn);
+        memset(c->seen_turn, 0, c->n_seen_slots * sizeof *c->seen_turn);
         c->turn = 1;
     }
+    for (uint32_t i = 0; i < c->n_work; i++)
+        seen_enter(c, c->work[i]);
+}
+
+static bool place_listed(const struct configurations *c, uint64_t place)
+{
+    for (uint32_t i = 0; i < c->n_work; i++)
+        if (c->work[i] == place)
+            return true;
+    return false;
 }
 
 static void place_add(struct configurations *c, uint32_t state, uint32_t stack)
 {
     uint64_t place = place_of(state, stack);
-    uint32_t at = (uint32_t)number_mix(place) & (SEEN_SLOTS - 1);
     c->effort += 2;
-    for (; c->seen_turn[at] == c->turn; at = (at + 1) & (SEEN_SLOTS - 1))
-        if (c->seen[at] == place)
-            return;
+    if (c->status < 0 || (c->n_work < FEW_PLACES ? place_listed(c, place) : seen_enter(c, place)))
+        return;
     if (c->n_work >= AUTOMATON_MAX_PLACES) {
-        c->status = c->status ? c->status : HP_ELIMIT;
+        c->status = HP_ELIMIT;
         return;
     }
-    c->seen_turn[at] = c->turn;
-    c->seen[at] = place;
     c->work[c->n_work++] = place;
+    if (c->n_work == FEW_PLACES || (c->n_work > FEW_PLACES && 2 * c->n_work > c->n_seen_slots))
+        seen_load(c);
 }
 
 static void state_follow(struct configurations *c, uint32_t state, uint32_t stack)
@@ -291,7 +331,7 @@ uint32_t configuration_step(struct configurations *c, uint32_t from, uint8_t byt
         return c->steps[steps + c->class_of[byte]];
     struct configuration k = c->list[from];
     struct bytes_alike alike = {0, 255};
-    c->effort += STEP_EFFORT;
+    c->effort += CONFIGURATION_STEP_EFFORT;
     if (c->effort > c->effort_most) {
         c->status = c->status ? c->status : HP_ELIMIT;
         return CONFIGURATION_DEAD;
@@ -468,9 +508,7 @@ int configurations_init(struct configurations *c, const struct grammar *g, struc
     bytes_divide(c);
     c->reads = calloc(g->n_states + 1u, 1);
     c->work = calloc(AUTOMATON_MAX_PLACES, sizeof *c->work);
-    c->seen = calloc(SEEN_SLOTS, sizeof *c->seen);
-    c->seen_turn = calloc(SEEN_SLOTS, sizeof *c->seen_turn);
-    if (!c->reads || !c->work || !c->seen || !c->seen_turn || !configurations_clear(c)) {
+    if (!c->reads || !c->work || !state_chars_init(&c->chars, g) || !configurations_clear(c)) {
         configurations_fini(c);
         return err_no_memory(e, "a grammar's automaton");
     }
@@ -492,5 +530,6 @@ void configurations_fini(struct configurations *c)
     free(c->work);
     free(c->seen);
     free(c->seen_turn);
+    state_chars_fini(&c->chars);
     *c = (struct configurations){0};
 }

@@ -7,8 +7,9 @@
 #include "model/grammar/char_kinds.h"
 
 enum {
-    TOKEN_SETS_BLOCK = 64, /* words of masks, which are joined block by block */
-    TOKEN_SETS_CHARS = 28, /* tokens with more behind their first are in no set */
+    TOKEN_SETS_BLOCK = 64,  /* words of masks, which are joined block by block */
+    TOKEN_SETS_CHARS = 28,  /* tokens with more behind their first are in no set */
+    TOKEN_SETS_MANY = 4096, /* tokens that begin alike: it pays to join sets */
     TEXT_SUMMARY_LONG = TOKEN_SETS_CHARS + 1,
     TEXT_SUMMARY_NEVER = 31,
 };

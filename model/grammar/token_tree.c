@@ -47,6 +47,15 @@ static struct text_reading text_read(struct text_reading r, uint8_t byte)
     return r;
 }
 
+static struct token_text_kinds text_kinds(const char *bytes, uint32_t size)
+{
+    struct text_reading r = {0};
+    for (uint32_t i = 0; i < size; i++)
+        r = text_read(r, (uint8_t)bytes[i]);
+    return (struct token_text_kinds){text_summary(r.rest),
+                                     size ? char_kind_begun((uint8_t)bytes[0]) : -1};
+}
+
 /* Of nodes that lie side by side: what tokens have behind their first characters, and what they
  * have from these nodes on. */
 struct text_sums {
@@ -56,7 +65,6 @@ struct text_sums {
 struct tree_maker {
     struct token_tree *t;
     const struct named_token *list; /* sorted */
-    struct token_text_kinds *texts; /* of each token */
 };
 
 /* Nodes of sorted tokens [from, to) that share their first `depth` bytes and have more. */
@@ -98,15 +106,15 @@ static struct text_sums nodes_fill(struct tree_maker *m, struct token_nodes node
         while (own_end < node->behind && m->list[own_end].size == depth + 1)
             own_end++;
         struct token_nodes below = siblings_add(m->t, m->list, own_end, node->behind, depth + 1);
-        struct text_sums under = nodes_fill(m, below, depth + 1, at);
+        bool space = depth == 0 && node->byte == ' '; /* texts begin behind it once more */
+        struct text_sums under =
+            nodes_fill(m, below, depth + 1, space ? (struct text_reading){0} : at);
         node->children = below.first;
         node->n_children = (uint16_t)below.n;
-        for (uint32_t k = node->first; k < own_end; k++) {
-            m->texts[m->list[k].id].rest = text_summary(at.rest);
+        if (own_end > node->first)
             under.rest = text_summary_join(under.rest, text_summary(at.rest));
-        }
         node->below = at.all.inside ? TEXT_SUMMARY_OF_NO_KIND : under.from;
-        node->rest = under.rest;
+        node->rest = space ? under.from : under.rest;
         sums.rest = text_summary_join(sums.rest, under.rest);
         sums.from = text_summary_join(sums.from, text_from(before, node->byte, under.from));
     }
@@ -116,25 +124,28 @@ static struct text_sums nodes_fill(struct tree_maker *m, struct token_nodes node
 /* ---- tokens ---- */
 
 /* Whether a token stands apart from those of which most of a string is made. */
-static bool token_apart(const struct token_text *text)
+static bool token_apart(const struct token_text_kinds *text)
 {
-    struct text_reading r = {0};
-    for (uint32_t i = 0; i < text->size; i++)
-        r = text_read(r, (uint8_t)text->bytes[i]);
-    return text_summary_chars(text_summary(r.rest)) > TOKEN_SETS_CHARS ||
-           r.all.kinds >> char_kind_of('"') & 1 || r.all.kinds >> char_kind_of('\\') & 1;
+    uint64_t kinds = text_summary_kinds(text->rest) |
+                     (text->first < 0 ? CHAR_KINDS_ALL : UINT64_C(1) << text->first);
+    return text_summary_chars(text->rest) > TOKEN_SETS_CHARS || kinds >> char_kind_of('"') & 1 ||
+           kinds >> char_kind_of('\\') & 1;
 }
 
+/* `kinds`: what each token is made of. */
 static uint32_t tokens_list(const struct token_text *texts, uint32_t n, struct named_token *list,
-                            size_t *bytes)
+                            struct token_text_kinds *kinds, size_t *bytes)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (texts[i].size && texts[i].size <= TOKEN_TREE_DEEPEST) {
-            list[kept++] =
-                (struct named_token){texts[i].bytes, texts[i].size, i, token_apart(&texts[i])};
-            *bytes += texts[i].size;
-        }
+    for (uint32_t i = 0; i < n; i++) {
+        bool keeps = texts[i].size && texts[i].size <= TOKEN_TREE_DEEPEST;
+        kinds[i] = text_kinds(texts[i].bytes, keeps ? texts[i].size : 0);
+        if (!keeps)
+            continue;
+        list[kept++] =
+            (struct named_token){texts[i].bytes, texts[i].size, i, token_apart(&kinds[i])};
+        *bytes += texts[i].size;
+    }
     return kept;
 }
 
@@ -172,32 +183,47 @@ static struct token_node *nodes_allocate(size_t n)
     return made;
 }
 
+/* Tokens that begin with a space, by what is behind it, where there are many. `kinds` is written
+ * over. */
+static bool spaced_fill(struct token_tree *t, const struct named_token *list, uint32_t n,
+                        struct token_text_kinds *kinds)
+{
+    t->space = t->roots[0].first;
+    uint32_t end = t->space + t->roots[0].n;
+    while (t->space < end && t->nodes[t->space].byte != ' ')
+        t->space++;
+    if (t->space == end || t->nodes[t->space].behind - t->nodes[t->space].first < TOKEN_SETS_MANY)
+        return true;
+    for (uint32_t i = 0; i < t->vocabulary; i++)
+        kinds[i].first = -1;
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].bytes[0] == ' ')
+            kinds[list[i].id] = text_kinds(list[i].bytes + 1, list[i].size - 1);
+    t->spaced = token_sets_create(kinds, t->vocabulary);
+    return t->spaced;
+}
+
 /* All that is kept of the tokens of a sorted list. */
-static bool tree_fill(struct token_tree *t, const struct named_token *list, uint32_t n)
+static bool tree_fill(struct token_tree *t, const struct named_token *list, uint32_t n,
+                      struct token_text_kinds *kinds)
 {
     size_t nodes = nodes_count(list, n);
-    struct tree_maker m = {t, list, calloc(t->vocabulary + 1u, sizeof *m.texts)};
+    struct tree_maker m = {t, list};
     t->nodes = nodes_allocate(nodes);
     t->sorted = calloc(n + 1u, sizeof *t->sorted);
     uint32_t apart = 0; /* the first that is */
-    if (!m.texts || !t->nodes || !t->sorted) {
-        free(m.texts);
+    if (!t->nodes || !t->sorted)
         return false;
-    }
-    for (uint32_t i = 0; i < t->vocabulary; i++)
-        m.texts[i].first = -1;
     for (uint32_t i = 0; i < n; i++) {
         t->sorted[i] = list[i].id;
-        m.texts[list[i].id].first = char_kind_begun((uint8_t)list[i].bytes[0]);
         apart += !list[i].apart;
     }
     t->roots[0] = siblings_add(t, list, 0, apart, 0);
     t->roots[1] = siblings_add(t, list, apart, n, 0);
     for (int i = 0; i < 2; i++)
         nodes_fill(&m, t->roots[i], 0, (struct text_reading){0});
-    t->sets = token_sets_create(m.texts, t->vocabulary);
-    free(m.texts);
-    return t->sets;
+    t->sets = token_sets_create(kinds, t->vocabulary);
+    return t->sets && spaced_fill(t, list, n, kinds);
 }
 
 int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct token_tree **out,
@@ -205,8 +231,9 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
 {
     struct token_tree *t = calloc(1, sizeof *t);
     struct named_token *list = calloc(vocabulary + 1u, sizeof *list);
+    struct token_text_kinds *kinds = calloc(vocabulary + 1u, sizeof *kinds);
     size_t bytes = 0;
-    uint32_t n = list ? tokens_list(texts, vocabulary, list, &bytes) : 0;
+    uint32_t n = list && kinds ? tokens_list(texts, vocabulary, list, kinds, &bytes) : 0;
     if (list)
         qsort(list, n, sizeof *list, tokens_compare);
     if (t) {
@@ -214,8 +241,9 @@ int token_tree_make(const struct token_text *texts, uint32_t vocabulary, struct 
         t->offsets = calloc(vocabulary + 1u, sizeof *t->offsets);
         t->bytes = calloc(bytes + 1, 1);
     }
-    bool fine = t && list && t->offsets && t->bytes && tree_fill(t, list, n);
+    bool fine = t && list && kinds && t->offsets && t->bytes && tree_fill(t, list, n, kinds);
     free(list);
+    free(kinds);
     if (!fine) {
         token_tree_destroy(&t);
         return err_no_memory(e, "the prefix tree of %u tokens", vocabulary);
@@ -294,6 +322,7 @@ void token_tree_destroy(struct token_tree **self)
     free(t->offsets);
     free(t->bytes);
     token_sets_destroy(&t->sets);
+    token_sets_destroy(&t->spaced);
     free(t);
 }
 

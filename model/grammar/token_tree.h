@@ -31,7 +31,8 @@ struct token_node {
     uint8_t byte;
     uint8_t own;            /* tokens that end here: none, one, or two and more */
     uint32_t first, behind; /* in `sorted`: of those that end here, and below */
-    uint64_t rest;  /* text_summary of all that end here or below, without their first character */
+    uint64_t rest;  /* text_summary of all that end here or below, without their first character;
+                       below a first space, without the one behind it, too */
     uint64_t below; /* the same of what they have behind this byte; of no kind, too, where it ends
                        no character */
 };
@@ -46,8 +47,11 @@ struct token_tree {
                                     whole */
     uint32_t *offsets; /* [vocabulary + 1]: into `bytes`; tokens that are left out are empty */
     char *bytes;
-    struct token_sets *sets; /* tokens by what they are made of */
-    bool drops_first_space;  /* what is printed lacks a space that the text begins with */
+    struct token_sets *sets;   /* tokens by what they are made of */
+    struct token_sets *spaced; /* those that begin with a space, by what is behind it; NULL: they
+                                  are few */
+    uint32_t space;            /* where that space is a node of roots[0], if there is `spaced` */
+    bool drops_first_space;    /* what is printed lacks a space that the text begins with */
 };
 
 /* A token's bytes; those without any are left out. */

@@ -48,7 +48,7 @@ int builder_value_add(struct graph_builder *b, const char *name, enum dtype dtyp
         return 0;
     }
     b->values = rows;
-    rows[b->n_values] = (struct graph_value){name, dtype, origin, n_dims, own};
+    rows[b->n_values] = (struct graph_value){name, dtype, origin, n_dims, own, false};
     return b->n_values++;
 }
 
@@ -134,11 +134,9 @@ static void old_name(const struct graph_builder *b, const char *ending,
         return;
     snprintf(other, sizeof other, "%.*s%s", (int)(n - m), out, old);
     if (weight_table_find(b->table, other))
-        strcpy(out, other);
+        snprintf(out, BUILDER_NAME_BYTES, "%s", other);
 }
 
-/* The tensor's name in this kind of file: that of GGUF, or the one beside it in the family's list.
- */
 void builder_weight_name(const struct graph_builder *b, const char *name, const char *ending,
                          char out[BUILDER_NAME_BYTES])
 {
@@ -179,7 +177,6 @@ const struct weight *builder_weight_take(struct graph_builder *b, const char *na
     return tensor_take(b, name, "weight", rows, columns);
 }
 
-/* NULL where there is none. */
 const struct weight *builder_bias_take(struct graph_builder *b, const char *name,
                                        enum bias_policy policy, uint64_t width)
 {
@@ -400,7 +397,6 @@ static void layer_count(struct graph_builder *b, const struct graph *view,
         l->state_bytes_per_token += kind->state_bytes_per_token(op);
 }
 
-/* Puts the operator into the table; the number of its value, 0 when the builder has failed. */
 int builder_op_add(struct graph_builder *b, struct op_made m)
 {
     struct graph_op *rows = table_room(b, b->ops, b->n_ops, &b->room_ops, sizeof *b->ops);
@@ -424,6 +420,8 @@ int builder_op_add(struct graph_builder *b, struct op_made m)
     struct graph_dim dims[OP_DIMS_MAX];
     int n_dims = kind->shape(&view, op, dims);
     int made = builder_value_add(b, m.name, DTYPE_F32, VALUE_MADE, dims, n_dims);
+    if (b->rc == 0)
+        b->values[made].exact = kind->exact;
     view.values = b->values;
     numbers[op->n_inputs] = made;
     uses_add(b, &m);

@@ -213,10 +213,10 @@ static int get_sizes(const struct facts_source *k, const struct family *family,
     return rc;
 }
 
-int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table *t,
-                    struct arena *arena, struct family_facts *out, struct err *e)
+/* The family that the file names, and what people call the model. */
+static int family_read(const struct gguf *g, const char *file, struct arena *arena,
+                       struct family_facts *out, struct err *e)
 {
-    *out = (struct family_facts){.form = FORM_GGUF, .bias = {BIAS_AS_FOUND, BIAS_AS_FOUND}};
     struct gguf_string architecture, name;
     int rc = gguf_get_string(g, file, "general.architecture", &architecture, e);
     if (rc == 0 && !architecture.data)
@@ -227,11 +227,30 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
     rc = rc < 0 ? rc : gguf_get_string(g, file, "general.name", &name, e);
     if (rc < 0)
         return rc;
+    out->config.architecture = out->family->name;
+    out->config.name = name.data ? arena_strndup(arena, name.data, name.size) : "";
+    return out->config.name ? 0 : err_set(e, HP_ENOMEM, "%s: out of memory", file);
+}
+
+static int refuse_experts(const struct facts_source *k, const struct model_config *c)
+{
+    int experts = 0;
+    int rc = get_count(k, "expert_count", 0, &experts);
+    if (rc == 0 && experts > 0 && c->experts.n == 0)
+        return err_set(k->e, HP_EUNSUPPORTED,
+                       "%s: key %s.expert_count is %d, and models of family %s have no experts",
+                       k->file, k->prefix, experts, c->architecture);
+    return rc;
+}
+
+int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table *t,
+                    struct arena *arena, struct family_facts *out, struct err *e)
+{
+    *out = (struct family_facts){.form = FORM_GGUF, .bias = {BIAS_AS_FOUND, BIAS_AS_FOUND}};
+    int rc = family_read(g, file, arena, out, e);
+    if (rc < 0)
+        return rc;
     struct model_config *c = &out->config;
-    c->architecture = out->family->name;
-    c->name = name.data ? arena_strndup(arena, name.data, name.size) : "";
-    if (!c->name)
-        return err_set(e, HP_ENOMEM, "%s: out of memory", file);
     struct facts_source k = {.form = FORM_GGUF,
                              .file = file,
                              .gguf = g,
@@ -253,12 +272,7 @@ int facts_from_gguf(const struct gguf *g, const char *file, struct weight_table 
         rc = facts_causal(&k);
         rc = rc < 0 ? rc : facts_pooling(&k, POOLING_NONE, c);
     }
-    int experts = 0;
-    rc = rc < 0 ? rc : get_count(&k, "expert_count", 0, &experts);
-    if (rc == 0 && experts > 0 && c->experts.n == 0)
-        return err_set(e, HP_EUNSUPPORTED,
-                       "%s: key %s.expert_count is %d, and models of family %s have no experts",
-                       file, k.prefix, experts, c->architecture);
+    rc = rc < 0 ? rc : refuse_experts(&k, c);
     rc = rc < 0 ? rc : facts_check(out, file, e);
     return rc < 0 ? rc : facts_gguf_heeded(&k, c);
 }

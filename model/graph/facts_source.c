@@ -3,17 +3,18 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { KEY_BYTES = 128 };
+enum { KEY_NAME_BYTES = 128 };
 
-static const char *gguf_key_of(const struct facts_source *s, const char *name, char out[KEY_BYTES])
+static const char *gguf_key_of(const struct facts_source *s, const char *name,
+                               char out[KEY_NAME_BYTES])
 {
-    snprintf(out, KEY_BYTES, "%s.%s", s->prefix, name);
+    snprintf(out, KEY_NAME_BYTES, "%s.%s", s->prefix, name);
     return out;
 }
 
 static bool key_is_there(const struct facts_source *s, struct facts_key k)
 {
-    char key[KEY_BYTES];
+    char key[KEY_NAME_BYTES];
     struct json_at at;
     if (s->form == FORM_GGUF)
         return k.gguf && gguf_find(s->gguf, gguf_key_of(s, k.gguf, key));
@@ -22,7 +23,7 @@ static bool key_is_there(const struct facts_source *s, struct facts_key k)
 
 int facts_count(const struct facts_source *s, struct facts_key k, int fallback, int *out)
 {
-    char key[KEY_BYTES];
+    char key[KEY_NAME_BYTES];
     uint64_t value = 0;
     int rc = 0;
     *out = fallback;
@@ -42,7 +43,7 @@ int facts_count(const struct facts_source *s, struct facts_key k, int fallback, 
 
 int facts_number(const struct facts_source *s, struct facts_key k, double fallback, float *out)
 {
-    char key[KEY_BYTES];
+    char key[KEY_NAME_BYTES];
     double value = fallback;
     int rc = 0;
     if (key_is_there(s, k)) {
@@ -62,7 +63,7 @@ int facts_number(const struct facts_source *s, struct facts_key k, double fallba
 
 int facts_flag(const struct facts_source *s, struct facts_key k, bool fallback, bool *out)
 {
-    char key[KEY_BYTES];
+    char key[KEY_NAME_BYTES];
     *out = fallback;
     if (!key_is_there(s, k))
         return 0;
@@ -73,7 +74,7 @@ int facts_flag(const struct facts_source *s, struct facts_key k, bool fallback, 
 
 int facts_refuse(const struct facts_source *s, struct facts_key k, const char *what)
 {
-    char key[KEY_BYTES];
+    char key[KEY_NAME_BYTES];
     struct json_at at;
     if (s->form == FORM_GGUF)
         return err_set(s->e, HP_EUNSUPPORTED, "%s: key %s: %s", s->file,

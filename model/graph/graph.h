@@ -49,6 +49,8 @@ struct graph_value {
     enum graph_origin origin;
     int n_dims;
     const struct graph_dim *dims; /* [n_dims], outermost first */
+    bool exact;                   /* rounding would change what it means: it crosses between stages
+                                     as float32, whatever others do */
 };
 
 enum op_kind {

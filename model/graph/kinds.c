@@ -269,6 +269,7 @@ static const struct op_kind_info kinds[OP_KIND_COUNT] = {
                   .min_inputs = 1,
                   .max_inputs = 1,
                   .shares = OP_NO_INPUT,
+                  .exact = true, /* numbers of experts */
                   .shape = route_shape},
     [OP_EXPERT_MATMUL] = {.name = "expert_matmul", /* x, route */
                           .min_inputs = 2,
@@ -387,6 +388,50 @@ uint64_t graph_border_width(const struct graph *g, int layer)
     for (int i = 0; i < l->n_outputs; i++)
         width += graph_value_width(&g->values[l->outputs[i]]);
     return width;
+}
+
+uint64_t graph_border_exact(const struct graph *g, int layer)
+{
+    const struct graph_layer *l = &g->layers[layer];
+    uint64_t width = 0;
+    for (int i = 0; i < l->n_outputs; i++)
+        width += g->values[l->outputs[i]].exact ? graph_value_width(&g->values[l->outputs[i]]) : 0;
+    return width;
+}
+
+enum dtype graph_value_border(const struct graph_value *v, enum dtype border)
+{
+    return v->exact ? DTYPE_F32 : border;
+}
+
+uint64_t graph_border_bytes(const struct graph *g, int layer, enum dtype border, uint64_t tokens)
+{
+    uint64_t exact = graph_border_exact(g, layer), others = graph_border_width(g, layer) - exact;
+    return dtype_bytes(border, tokens * others) + dtype_bytes(DTYPE_F32, tokens * exact);
+}
+
+static struct profile_part layer_part(const struct graph *g, int layer, int whole)
+{
+    const struct graph_layer *l = &g->layers[layer];
+    struct profile_part part = {whole, l->class_name, 1, 1};
+    if (!l->whole_class)
+        return part;
+    int first = layer - l->part, end = first + l->n_parts;
+    double bytes = 0, hands_on = (double)g->layers[end - 1].output_bytes_per_token;
+    for (int i = first; i < end; i++)
+        bytes += (double)g->layers[i].param_bytes;
+    part.class_name = l->whole_class;
+    part.share = bytes > 0 ? (double)l->param_bytes / bytes : 1;
+    part.crosses = hands_on > 0 ? (double)l->output_bytes_per_token / hands_on : 1;
+    return part;
+}
+
+void graph_parts_list(const struct graph *g, struct profile_part *out)
+{
+    for (int i = 0, whole = -1; i < g->n_layers; i++) {
+        whole += g->layers[i].part == 0;
+        out[i] = layer_part(g, i, whole);
+    }
 }
 
 uint64_t graph_head_width(const struct graph *g)

@@ -7,6 +7,7 @@
 #ifndef HP_MODEL_GRAPH_KINDS_H
 #define HP_MODEL_GRAPH_KINDS_H
 
+#include "common/profile_parts.h"
 #include "model/graph/graph.h"
 
 /* How an operator reads a weight decides how a device keeps it. */
@@ -26,6 +27,7 @@ struct op_kind_info {
     enum weight_use weight_use[OP_WEIGHTS_MAX]; /* graph_op_weight_use knows of turned ones */
     int shares;   /* input in whose memory the result may lie; OP_NO_INPUT */
     bool is_view; /* the result is a part of the first input: no backend runs it */
+    bool exact;   /* of the result (struct graph_value) */
     /* Dimensions of the result, from those of inputs and weights. Returns how many. */
     int (*shape)(const struct graph *g, const struct graph_op *op,
                  struct graph_dim out[OP_DIMS_MAX]);
@@ -64,6 +66,14 @@ uint64_t graph_value_bytes(const struct graph_value *v, const uint64_t *sizes);
 uint64_t graph_value_width(const struct graph_value *v);
 /* Elements of a token that cross the border after a layer: of all values. */
 uint64_t graph_border_width(const struct graph *g, int layer);
+/* Those of them that cross as float32 whatever the others do. */
+uint64_t graph_border_exact(const struct graph *g, int layer);
+/* As what a value crosses where others do as `border`. */
+enum dtype graph_value_border(const struct graph_value *v, enum dtype border);
+/* Of so many tokens' values. */
+uint64_t graph_border_bytes(const struct graph *g, int layer, enum dtype border, uint64_t tokens);
+/* Of each layer, of which layer of the whole model it is what part: out[n_layers]. */
+void graph_parts_list(const struct graph *g, struct profile_part *out);
 /* Whether each token sees all of its text, so that a text is one run. */
 bool graph_is_whole(const struct graph *g);
 /* Elements of a row that the head gives: logits, or an encoder's. */

@@ -3,16 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEVER = -1 };
-
 /* What the making of a section keeps of each value and buffer. */
 struct making {
     const struct graph *g;
     struct graph_section *s;
     const uint64_t *sizes;
-    int *last_read; /* [n_values]: the section's operator that reads the value last; n_ops: it
-                       stays to the end; NEVER */
-    bool *free;     /* [n_buffers]: nobody's now */
+    bool *free; /* [n_buffers]: nobody's now */
 };
 
 /* ---- which operators ---- */
@@ -100,15 +96,15 @@ static void views_find(const struct graph *g, struct graph_section *s)
 static void read_at(struct making *m, int value, int at)
 {
     int whole = whole_of(m->s, value);
-    m->last_read[value] = at;
-    m->last_read[whole] = at > m->last_read[whole] ? at : m->last_read[whole];
+    m->s->last_read[value] = at;
+    m->s->last_read[whole] = at > m->s->last_read[whole] ? at : m->s->last_read[whole];
 }
 
 static void lives_find(struct making *m)
 {
     const struct graph_section *s = m->s;
     for (int v = 0; v < m->g->n_values; v++)
-        m->last_read[v] = NEVER;
+        m->s->last_read[v] = SECTION_NEVER;
     for (int i = 0; i < s->n_ops; i++)
         for (int k = 0; k < s->ops[i]->n_inputs; k++)
             read_at(m, s->ops[i]->inputs[k], i);
@@ -117,12 +113,12 @@ static void lives_find(struct making *m)
     /* What rows that are wanted are made of is read again for the next of them. */
     for (int i = 0; i < s->first_wanted_op; i++) {
         int made = s->ops[i]->outputs[0];
-        if (m->last_read[made] >= s->first_wanted_op)
+        if (m->s->last_read[made] >= s->first_wanted_op)
             read_at(m, made, s->n_ops);
     }
     for (int i = 0; i < s->n_inputs; i++)
-        if (m->last_read[s->inputs[i]] >= s->first_wanted_op)
-            m->last_read[s->inputs[i]] = s->n_ops;
+        if (m->s->last_read[s->inputs[i]] >= s->first_wanted_op)
+            m->s->last_read[s->inputs[i]] = s->n_ops;
 }
 
 /* ---- which buffers ---- */
@@ -163,7 +159,7 @@ static int buffer_shared(const struct making *m, const struct graph_op *op, int 
         return SECTION_NO_BUFFER;
     int v = op->inputs[shares];
     bool dies =
-        m->last_read[v] == at && m->g->values[v].origin == VALUE_MADE && whole_of(m->s, v) == v;
+        m->s->last_read[v] == at && m->g->values[v].origin == VALUE_MADE && whole_of(m->s, v) == v;
     for (int i = 0; i < op->n_inputs; i++)
         dies = dies && (i == shares || whole_of(m->s, op->inputs[i]) != v);
     return dies ? m->s->buffer_of[v] : SECTION_NO_BUFFER;
@@ -173,7 +169,7 @@ static void inputs_release(struct making *m, const struct graph_op *op, int at, 
 {
     for (int i = 0; i < op->n_inputs; i++) {
         int v = whole_of(m->s, op->inputs[i]), b = m->s->buffer_of[v];
-        if (m->last_read[v] == at && b != kept && m->g->values[v].origin == VALUE_MADE)
+        if (m->s->last_read[v] == at && b != kept && m->g->values[v].origin == VALUE_MADE)
             m->free[b] = true;
     }
 }
@@ -191,7 +187,7 @@ static void buffers_place(struct making *m)
     for (int i = 0; i < s->n_inputs; i++)
         s->buffer_of[s->inputs[i]] = buffer_add(m, bytes_of(m, s->inputs[i]));
     for (int v = 0; v < m->g->n_values; v++)
-        if (m->g->values[v].origin == VALUE_BATCH && m->last_read[v] != NEVER) {
+        if (m->g->values[v].origin == VALUE_BATCH && m->s->last_read[v] != SECTION_NEVER) {
             s->buffer_of[v] = buffer_add(m, bytes_of(m, v));
             s->given[s->n_given++] = v;
         }
@@ -222,9 +218,9 @@ static int tables_alloc(struct making *m, int first, int end)
     s->buffer_bytes = calloc(n_values, sizeof *s->buffer_bytes);
     s->given = calloc(n_values, sizeof *s->given);
     s->views = calloc(n_values, sizeof *s->views);
-    m->last_read = calloc(n_values, sizeof *m->last_read);
+    s->last_read = calloc(n_values, sizeof *s->last_read);
     m->free = calloc(n_values, sizeof *m->free);
-    return s->ops && s->buffer_of && s->buffer_bytes && s->given && s->views && m->last_read &&
+    return s->ops && s->buffer_of && s->buffer_bytes && s->given && s->views && s->last_read &&
                    m->free
                ? 0
                : HP_ENOMEM;
@@ -245,7 +241,6 @@ int graph_section_make(const struct graph *g, int first, int end, const uint64_t
         lives_find(&m);
         buffers_place(&m);
     }
-    free(m.last_read);
     free(m.free);
     if (rc < 0) {
         graph_section_free(out);
@@ -259,6 +254,7 @@ void graph_section_free(struct graph_section *s)
     free(s->own_inputs);
     free(s->given);
     free(s->views);
+    free(s->last_read);
     free(s->ops);
     free(s->buffer_of);
     free(s->buffer_bytes);

@@ -11,7 +11,7 @@
 #include "common/status.h"
 #include "model/graph/kinds.h"
 
-enum { SECTION_NO_BUFFER = -1, SECTION_NO_VIEW = -1 };
+enum { SECTION_NO_BUFFER = -1, SECTION_NO_VIEW = -1, SECTION_NEVER = -1 };
 
 /* A value that is some columns of another, in whose buffer it lies. */
 struct section_view {
@@ -33,7 +33,9 @@ struct graph_section {
     int *
         buffer_of; /* [graph's n_values]: where the value lies; SECTION_NO_BUFFER: it has no part */
     struct section_view *views; /* [graph's n_values]: of those that are parts of others */
-    uint64_t *buffer_bytes;     /* [n_buffers] */
+    int *last_read; /* [graph's n_values]: which of `ops` reads the value, or a part of it, last;
+                       n_ops: it stays to the end; SECTION_NEVER */
+    uint64_t *buffer_bytes; /* [n_buffers] */
     int n_buffers;
 };
 

@@ -173,6 +173,21 @@ void walk_begin(struct nd_walk *w, const struct ndarray *shape, const struct nda
     }
 }
 
+int64_t walk_divide(const struct ndarray *x, const bool is_inner[ND_DIMS_MAX],
+                    struct nd_walk *outer, struct nd_walk *inner)
+{
+    int64_t strides[ND_DIMS_MAX], n = 1;
+    *outer = *inner = (struct nd_walk){.n_arrays = 1};
+    dims_strides(x->dims, x->n_dims, strides);
+    for (int d = 0; d < x->n_dims; d++) {
+        struct nd_walk *w = is_inner[d] ? inner : outer;
+        w->dims[w->n_dims] = x->dims[d];
+        w->strides[0][w->n_dims++] = strides[d];
+        n *= is_inner[d] ? x->dims[d] : 1;
+    }
+    return n;
+}
+
 void walk_next(struct nd_walk *w)
 {
     for (int d = w->n_dims - 1; d >= 0; d--) {

@@ -67,6 +67,10 @@ int call_broadcast(const struct onnx_call *c, const struct ndarray *const *array
 /* A walk over `shape` (its dims) with arrays that broadcast to it. */
 void walk_begin(struct nd_walk *w, const struct ndarray *shape, const struct ndarray *const *arrays,
                 int n);
+/* An array's elements as a walk over some axes, and within it one over the others (`inner`), whose
+ * elements it returns. */
+int64_t walk_divide(const struct ndarray *x, const bool is_inner[ND_DIMS_MAX],
+                    struct nd_walk *outer, struct nd_walk *inner);
 /* To the next element, the last axis fastest. */
 void walk_next(struct nd_walk *w);
 

@@ -5,20 +5,29 @@
 
 #include "model/onnx/call.h"
 
+/* The two numbers of an operator, by the names that it has for them. */
+static void numbers_read(const struct onnx_call *c, double *a, double *b)
+{
+    bool is_selu = strcmp(c->op->name, "Selu") == 0, is_shrink = strcmp(c->op->name, "Shrink") == 0;
+    *a = call_float(c, is_selu ? "gamma" : is_shrink ? "lambd" : "alpha", c->op->a);
+    *b = call_float(c, is_selu ? "alpha" : is_shrink ? "bias" : "beta", c->op->b);
+    if (strcmp(c->op->name, "Gelu") == 0)
+        *a = strcmp(call_string(c, "approximate", "none"), "tanh") == 0;
+}
+
 int onnx_run_unary(struct onnx_call *c)
 {
     const struct ndarray *x = c->in[0];
     const struct onnx_operator *op = c->op;
-    double a = call_float(c, strcmp(op->name, "Selu") == 0 ? "gamma" : "alpha", op->a);
-    double b = call_float(c, strcmp(op->name, "Selu") == 0 ? "alpha" : "beta", op->b);
-    if (strcmp(op->name, "Gelu") == 0)
-        a = strcmp(call_string(c, "approximate", "none"), "tanh") == 0;
+    double a, b;
+    numbers_read(c, &a, &b);
     int rc = call_make(c, 0, x->type, x->n_dims, x->dims);
     if (rc < 0)
         return rc;
-    if (!ndarray_type_is_float(x->type)) {
-        if (!op->i64)
-            return call_fail(c, "of %s", ndarray_type_name(x->type));
+    bool is_float = ndarray_type_is_float(x->type);
+    if (is_float ? !op->unary : !op->i64)
+        return call_fail(c, "of %s", ndarray_type_name(x->type));
+    if (!is_float) {
         for (int64_t i = 0; i < x->count; i++)
             ndarray_set_i64(c->out, i, op->i64(ndarray_i64(x, i), 0));
         return 0;
@@ -134,6 +143,29 @@ int onnx_run_mod(struct onnx_call *c)
                             is_fmod ? mod_dividend_sign : mod_divisor_sign);
 }
 
+static int64_t bits_left(int64_t x, int64_t by)
+{
+    return (uint64_t)by < 64 ? (int64_t)((uint64_t)x << by) : 0;
+}
+
+static int64_t bits_right(int64_t x, int64_t by)
+{
+    return (uint64_t)by < 64 ? (int64_t)((uint64_t)x >> by) : 0;
+}
+
+int onnx_run_bit_shift(struct onnx_call *c)
+{
+    const char *direction = call_string(c, "direction", "");
+    enum ndarray_type type = c->in[0]->type;
+    bool left = strcmp(direction, "LEFT") == 0;
+    if (!left && strcmp(direction, "RIGHT") != 0)
+        return call_fail(c, "its direction is \"%.40s\", neither LEFT nor RIGHT", direction);
+    if (type != ND_U8 && type != ND_U16 && type != ND_U32 && type != ND_U64)
+        return call_fail(c, "of %s", ndarray_type_name(type));
+    int rc = call_types_agree(c);
+    return rc < 0 ? rc : run_two(c, c->in[0], c->in[1], type, NULL, left ? bits_left : bits_right);
+}
+
 int onnx_run_variadic(struct onnx_call *c)
 {
     struct ndarray shape;
@@ -209,12 +241,13 @@ int onnx_run_clip(struct onnx_call *c)
 int onnx_run_cast(struct onnx_call *c)
 {
     const struct ndarray *x = c->in[0];
-    int64_t to = call_int(c, "to", 0);
+    int64_t to = c->n_in > 1 ? (int64_t)c->in[1]->type : call_int(c, "to", 0);
     enum ndarray_type type = to > 0 && to < ND_TYPE_COUNT ? (enum ndarray_type)to : ND_TYPE_COUNT;
     if (!ndarray_type_bytes(type))
         return err_set(c->e, HP_EUNSUPPORTED, "to data type %lld", (long long)to);
     int rc = call_make(c, 0, type, x->n_dims, x->dims);
-    bool by_float = ndarray_type_is_float(x->type);
+    /* Only between integers: float64 has not all of them, and int64 not all of uint64. */
+    bool by_float = ndarray_type_is_float(x->type) || ndarray_type_is_float(type);
     for (int64_t i = 0; rc == 0 && i < x->count; i++)
         if (by_float)
             ndarray_set_f64(c->out, i, ndarray_f64(x, i));
@@ -236,8 +269,9 @@ int onnx_run_dropout(struct onnx_call *c)
     int rc = onnx_run_identity(c);
     if (rc < 0 || c->n_out < 2)
         return rc;
-    rc = call_make(c, 1, ND_BOOL, x->n_dims, x->dims);
-    if (rc == 0)
+    /* Before opset 12 the mask of a run that is no training is not filled, before 10 no truths. */
+    rc = call_make(c, 1, c->opset < 10 ? x->type : ND_BOOL, x->n_dims, x->dims);
+    if (rc == 0 && c->opset >= 12)
         memset(c->out[1].data, 1, (size_t)x->count);
     return rc;
 }

@@ -11,10 +11,11 @@ int onnx_run_arithmetic(struct onnx_call *c); /* two inputs of one type, which t
 int onnx_run_compare(struct onnx_call *c);    /* two inputs of one type to booleans */
 int onnx_run_pow(struct onnx_call *c);        /* two inputs of two types */
 int onnx_run_mod(struct onnx_call *c);
+int onnx_run_bit_shift(struct onnx_call *c);
 int onnx_run_variadic(struct onnx_call *c); /* Max, Min, Sum, and Mean where `kind` is 1 */
 int onnx_run_where(struct onnx_call *c);
 int onnx_run_clip(struct onnx_call *c);
-int onnx_run_cast(struct onnx_call *c);
+int onnx_run_cast(struct onnx_call *c); /* CastLike where there are two inputs */
 int onnx_run_identity(struct onnx_call *c);
 int onnx_run_dropout(struct onnx_call *c);
 

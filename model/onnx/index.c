@@ -168,25 +168,25 @@ struct tuples {
     int length, batch;
 };
 
-static int tuples_of(struct onnx_call *c, int batch, struct tuples *t)
+static int tuples_of(struct onnx_call *c, int64_t batch, struct tuples *t)
 {
     const struct ndarray *x = c->in[0], *indices = c->in[1];
     if (want_indices(c, 1) < 0)
         return HP_EINVAL;
     int64_t length = indices->n_dims > 0 ? indices->dims[indices->n_dims - 1] : 0;
     if (length < 1 || batch < 0 || batch >= indices->n_dims || length > x->n_dims - batch)
-        return call_fail(c, "indices of %lld numbers into %d dimensions", (long long)length,
-                         x->n_dims - batch);
+        return call_fail(c, "indices of %lld numbers into %d dimensions behind %lld of batches",
+                         (long long)length, x->n_dims, (long long)batch);
     for (int d = 0; d < batch; d++)
         if (indices->dims[d] != x->dims[d])
             return call_fail(c, "its batches are %lld and %lld", (long long)indices->dims[d],
                              (long long)x->dims[d]);
     *t = (struct tuples){.n = indices->count / length,
-                         .inner = dims_product(x->dims, batch + (int)length, x->n_dims),
-                         .per_batch = dims_product(indices->dims, batch, indices->n_dims - 1),
-                         .batch_elements = dims_product(x->dims, batch, x->n_dims),
+                         .inner = dims_product(x->dims, (int)(batch + length), x->n_dims),
+                         .per_batch = dims_product(indices->dims, (int)batch, indices->n_dims - 1),
+                         .batch_elements = dims_product(x->dims, (int)batch, x->n_dims),
                          .length = (int)length,
-                         .batch = batch};
+                         .batch = (int)batch};
     return 0;
 }
 
@@ -209,7 +209,7 @@ int onnx_run_gather_nd(struct onnx_call *c)
     const struct ndarray *x = c->in[0], *indices = c->in[1];
     struct tuples t;
     int64_t dims[2 * ND_DIMS_MAX];
-    int rc = tuples_of(c, (int)call_int(c, "batch_dims", 0), &t), n = 0;
+    int rc = tuples_of(c, call_int(c, "batch_dims", 0), &t), n = 0;
     if (rc < 0)
         return rc;
     for (int d = 0; d < indices->n_dims - 1; d++)

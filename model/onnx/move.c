@@ -212,6 +212,7 @@ static int pad_lengths(struct onnx_call *c, int64_t before[ND_DIMS_MAX], int64_t
     const struct ndarray *x = c->in[0], *in = c->opset < 11 ? NULL : call_in(c, 1);
     const int64_t *ints = NULL;
     int64_t axes[ND_DIMS_MAX];
+    bool taken[ND_DIMS_MAX] = {false};
     int n = 0, n_axes = -1, rc = c->opset < 18 ? 0 : call_list(c, 3, "axes", axes, &n_axes);
     if (rc < 0)
         return rc;
@@ -228,8 +229,12 @@ static int pad_lengths(struct onnx_call *c, int64_t before[ND_DIMS_MAX], int64_t
         int64_t b = in ? ndarray_i64(in, i + each) : ints[i + each];
         if (axis < 0)
             return HP_EINVAL;
+        if (taken[axis])
+            return call_fail(c, "axis %d twice", axis);
+        taken[axis] = true;
         before[axis] = a;
-        if (__builtin_add_overflow(dims[axis], a, &dims[axis]) ||
+        if (a < -dims[axis] || b < -dims[axis] ||
+            __builtin_add_overflow(dims[axis], a, &dims[axis]) ||
             __builtin_add_overflow(dims[axis], b, &dims[axis]) || dims[axis] < 0)
             return call_fail(c, "pads of %lld and %lld on %lld", (long long)a, (long long)b,
                              (long long)x->dims[axis]);

@@ -19,8 +19,12 @@ int onnx_run_batch_norm(struct onnx_call *c)
     double epsilon = call_float(c, "epsilon", 1e-5);
     if (call_int(c, "training_mode", 0) || (c->opset < 7 && !call_int(c, "is_test", 0)))
         return err_set(c->e, HP_EUNSUPPORTED, "in training");
-    int64_t channels = x->n_dims > 1 ? x->dims[1] : 1;
-    int64_t inner = dims_product(x->dims, 2, x->n_dims);
+    /* Before opset 9 every element of a sample could have its own scale. */
+    bool by_element = c->opset < 9 && call_int(c, "spatial", 1) == 0;
+    int64_t channels = by_element      ? dims_product(x->dims, 1, x->n_dims)
+                       : x->n_dims > 1 ? x->dims[1]
+                                       : 1;
+    int64_t inner = by_element ? 1 : dims_product(x->dims, 2, x->n_dims);
     int rc = call_want_float(c, 0);
     for (int i = 1; i < 5; i++)
         rc = rc < 0 ? rc : want_length(c, i, channels);
@@ -50,6 +54,20 @@ static void row_moments(const struct ndarray *x, int64_t first, int64_t n, doubl
     *inverse = 1 / sqrt(squares / (double)n + epsilon);
 }
 
+/* Whether scale and bias broadcast to what is normalized, and to no more. */
+static int layer_norm_fits(const struct onnx_call *c, const struct ndarray *shape,
+                           const struct ndarray *const by[2])
+{
+    for (int i = 0; i < 2; i++) {
+        const struct ndarray *two[] = {shape, by[i]};
+        struct ndarray both;
+        int rc = call_broadcast(c, two, 2, &both);
+        if (rc < 0 || !ndarray_same_shape(&both, shape))
+            return call_fail(c, "scale or bias do not fit what is normalized");
+    }
+    return 0;
+}
+
 int onnx_run_layer_norm(struct onnx_call *c)
 {
     const struct ndarray *x = c->in[0], *bias = call_in(c, 2);
@@ -64,19 +82,12 @@ int onnx_run_layer_norm(struct onnx_call *c)
     rc = call_make(c, 0, x->type, x->n_dims, x->dims);
     for (int i = 1; i < c->n_out && rc == 0; i++)
         rc = call_make(c, i, ND_F32, x->n_dims, few);
-    /* Scale and bias broadcast to what is normalized. */
     const struct ndarray *by[] = {c->in[1], bias ? bias : c->in[1]};
     struct ndarray shape;
     rc = rc < 0 ? rc : ndarray_shape(&shape, x->type, x->n_dims - axis, x->dims + axis, c->e);
+    rc = rc < 0 ? rc : layer_norm_fits(c, &shape, by);
     if (rc < 0)
         return rc;
-    for (int i = 0; i < 2; i++) {
-        const struct ndarray *two[] = {&shape, by[i]};
-        struct ndarray both;
-        rc = call_broadcast(c, two, 2, &both);
-        if (rc < 0 || !ndarray_same_shape(&both, &shape))
-            return call_fail(c, "scale or bias do not fit what is normalized");
-    }
     for (int64_t r = 0; r < rows && n > 0; r++) {
         double mean, inverse;
         row_moments(x, r * n, n, epsilon, &mean, &inverse);
@@ -123,6 +134,61 @@ int onnx_run_group_norm(struct onnx_call *c)
         }
     }
     return rc;
+}
+
+/* Which axes a mean is taken over: batch and places where none are named. */
+static int mean_axes(const struct onnx_call *c, bool gone[ND_DIMS_MAX])
+{
+    static const int64_t usual[] = {0, 2, 3};
+    const int64_t *axes = usual;
+    int n = 3;
+    call_ints(c, "axes", &axes, &n);
+    memset(gone, 0, ND_DIMS_MAX * sizeof *gone);
+    for (int i = 0; i < n; i++) {
+        int axis = call_axis(c, axes[i], c->in[0]->n_dims);
+        if (axis < 0)
+            return HP_EINVAL;
+        gone[axis] = true;
+    }
+    return 0;
+}
+
+/* The elements of a walk, n of them from `first` on. */
+static void walk_normalise(const struct onnx_call *c, const struct nd_walk *elements, int64_t first,
+                           int64_t n)
+{
+    const struct ndarray *x = c->in[0];
+    double mean = 0, squares = 0;
+    struct nd_walk w = *elements;
+    for (int64_t i = 0; i < n; i++, walk_next(&w))
+        mean += ndarray_f64(x, first + w.offset[0]) / (double)n;
+    w = *elements;
+    for (int64_t i = 0; i < n; i++, walk_next(&w)) {
+        double d = ndarray_f64(x, first + w.offset[0]) - mean;
+        squares += d * d;
+    }
+    double deviation = sqrt(squares / (double)n) + 1e-9; /* as ONNX's own function has it */
+    w = *elements;
+    for (int64_t i = 0; i < n; i++, walk_next(&w)) {
+        int64_t at = first + w.offset[0];
+        ndarray_set_f64(c->out, at, (ndarray_f64(x, at) - mean) / deviation);
+    }
+}
+
+int onnx_run_mean_variance_norm(struct onnx_call *c)
+{
+    const struct ndarray *x = c->in[0];
+    bool gone[ND_DIMS_MAX];
+    struct nd_walk outer, inner;
+    int rc = call_want_float(c, 0);
+    rc = rc < 0 ? rc : mean_axes(c, gone);
+    rc = rc < 0 ? rc : call_make(c, 0, x->type, x->n_dims, x->dims);
+    if (rc < 0 || x->count == 0)
+        return rc;
+    int64_t n = walk_divide(x, gone, &outer, &inner);
+    for (int64_t i = 0; i < x->count / n; i++, walk_next(&outer))
+        walk_normalise(c, &inner, outer.offset[0], n);
+    return 0;
 }
 
 int onnx_run_lp_norm(struct onnx_call *c)

@@ -7,6 +7,7 @@
 int onnx_run_batch_norm(struct onnx_call *c);
 int onnx_run_layer_norm(struct onnx_call *c);
 int onnx_run_group_norm(struct onnx_call *c); /* InstanceNormalization where `kind` is 1 */
+int onnx_run_mean_variance_norm(struct onnx_call *c);
 int onnx_run_lp_norm(struct onnx_call *c);
 int onnx_run_lrn(struct onnx_call *c);
 

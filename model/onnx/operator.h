@@ -37,7 +37,7 @@ struct onnx_operator {
     /* 0, or the failure, whose text says what is wrong, not where. */
     int (*run)(struct onnx_call *c);
     onnx_unary *unary;
-    double a, b; /* where no attribute (alpha or gamma, beta) says so */
+    double a, b; /* where no attribute (alpha or gamma or lambd, beta or bias) says so */
     onnx_binary_f64 *f64;
     onnx_binary_i64 *i64; /* NULL: has none for integers */
     int kind;             /* what else tells operators apart that have one function */

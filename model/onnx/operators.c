@@ -65,6 +65,7 @@ UNARY(number_reciprocal, 1 / x)
 UNARY(number_relu, x < 0 ? 0 : x)
 UNARY(number_round, nearbyint(x))
 UNARY(number_selu, x > 0 ? a * x : a * b * expm1(x))
+UNARY(number_shrink, x<-a ? x + b : x> a ? x - b : 0)
 UNARY(number_sigmoid, sigmoid_of(x))
 UNARY(number_sign, x != x ? x : (x > 0) - (x < 0))
 UNARY(number_sin, sin(x))
@@ -137,12 +138,29 @@ static int64_t truth_xor(int64_t x, int64_t y)
 {
     return !x != !y;
 }
+static int64_t bits_and(int64_t x, int64_t y)
+{
+    return x & y;
+}
+static int64_t bits_not(int64_t x, int64_t y)
+{
+    return ~x + 0 * y;
+}
+static int64_t bits_or(int64_t x, int64_t y)
+{
+    return x | y;
+}
+static int64_t bits_xor(int64_t x, int64_t y)
+{
+    return x ^ y;
+}
 
 /* ---- the table, by name ---- */
 
 #define ONE(f) 1, 1, 1, .run = onnx_run_unary, .unary = (f)
 #define TWO(runs, f) 2, 2, 1, .run = (runs), .f64 = f##_f64, .i64 = f##_i64
 #define TRUTH(f) 2, 2, 1, .run = onnx_run_compare, .i64 = (f)
+#define BITS(f) 2, 2, 1, .run = onnx_run_arithmetic, .i64 = (f)
 #define REDUCE(kind_of) 1, 2, 1, .run = onnx_run_reduce, .kind = (kind_of)
 
 static const struct onnx_operator operators[] = {
@@ -159,7 +177,13 @@ static const struct onnx_operator operators[] = {
     {"Atanh", ONE(number_atanh)},
     {"AveragePool", 1, 1, 1, .run = onnx_run_average_pool},
     {"BatchNormalization", 5, 5, 1, .run = onnx_run_batch_norm},
+    {"BitShift", 2, 2, 1, .run = onnx_run_bit_shift},
+    {"BitwiseAnd", BITS(bits_and)},
+    {"BitwiseNot", 1, 1, 1, .run = onnx_run_unary, .i64 = bits_not},
+    {"BitwiseOr", BITS(bits_or)},
+    {"BitwiseXor", BITS(bits_xor)},
     {"Cast", 1, 1, 1, .run = onnx_run_cast},
+    {"CastLike", 2, 2, 1, .run = onnx_run_cast},
     {"Ceil", ONE(number_ceil)},
     {"Celu", ONE(number_celu), .a = 1},
     {"Clip", 1, 3, 1, .run = onnx_run_clip},
@@ -188,12 +212,14 @@ static const struct onnx_operator operators[] = {
     {"Gelu", ONE(number_gelu)},
     {"Gemm", 2, 3, 1, .run = onnx_run_gemm},
     {"GlobalAveragePool", 1, 1, 1, .run = onnx_run_global_pool},
+    {"GlobalLpPool", 1, 1, 1, .run = onnx_run_global_pool, .kind = 2},
     {"GlobalMaxPool", 1, 1, 1, .run = onnx_run_global_pool, .kind = 1},
     {"Greater", TWO(onnx_run_compare, two_greater)},
     {"GreaterOrEqual", TWO(onnx_run_compare, two_greater_or_equal)},
     {"GroupNormalization", 3, 3, 1, .run = onnx_run_group_norm},
     {"HardSigmoid", ONE(number_hard_sigmoid), .a = 0.2, .b = 0.5},
     {"HardSwish", ONE(number_hard_swish)},
+    {"Hardmax", 1, 1, 1, .run = onnx_run_softmax, .kind = 2},
     {"Identity", 1, 1, 1, .run = onnx_run_identity},
     {"InstanceNormalization", 3, 3, 1, .run = onnx_run_group_norm, .kind = 1},
     {"IsInf", 1, 1, 1, .run = onnx_run_is, .unary = number_is_inf},
@@ -206,10 +232,12 @@ static const struct onnx_operator operators[] = {
     {"Log", ONE(number_log)},
     {"LogSoftmax", 1, 1, 1, .run = onnx_run_softmax, .kind = 1},
     {"LpNormalization", 1, 1, 1, .run = onnx_run_lp_norm},
+    {"LpPool", 1, 1, 1, .run = onnx_run_lp_pool},
     {"MatMul", 2, 2, 1, .run = onnx_run_matmul},
     {"Max", 1, -1, 1, .run = onnx_run_variadic, .f64 = two_max_f64, .i64 = two_max_i64},
     {"MaxPool", 1, 1, 2, .run = onnx_run_max_pool},
     {"Mean", 1, -1, 1, .run = onnx_run_variadic, .f64 = two_add_f64, .kind = 1},
+    {"MeanVarianceNormalization", 1, 1, 1, .run = onnx_run_mean_variance_norm},
     {"Min", 1, -1, 1, .run = onnx_run_variadic, .f64 = two_min_f64, .i64 = two_min_i64},
     {"Mish", ONE(number_mish)},
     {"Mod", 2, 2, 1, .run = onnx_run_mod},
@@ -238,10 +266,12 @@ static const struct onnx_operator operators[] = {
     {"Reshape", 1, 2, 1, .run = onnx_run_reshape},
     {"Resize", 1, 4, 1, .run = onnx_run_resize},
     {"Round", ONE(number_round)},
+    {"Scatter", 3, 3, 1, .run = onnx_run_scatter_elements}, /* its name before opset 11 */
     {"ScatterElements", 3, 3, 1, .run = onnx_run_scatter_elements},
     {"ScatterND", 3, 3, 1, .run = onnx_run_scatter_nd},
     {"Selu", ONE(number_selu), .a = 1.0507009873554805, .b = 1.6732632423543772},
     {"Shape", 1, 1, 1, .run = onnx_run_shape},
+    {"Shrink", ONE(number_shrink), .a = 0.5},
     {"Sigmoid", ONE(number_sigmoid)},
     {"Sign", ONE(number_sign), .i64 = whole_sign},
     {"Sin", ONE(number_sin)},
@@ -319,6 +349,7 @@ static const struct {
     {"detect_negative", ONNX_INT},
     {"detect_positive", ONNX_INT},
     {"dilations", ONNX_INTS},
+    {"direction", ONNX_STRING},
     {"end", ONNX_INT},
     {"epsilon", ONNX_FLOAT},
     {"equation", ONNX_STRING},
@@ -332,6 +363,7 @@ static const struct {
     {"keep_aspect_ratio_policy", ONNX_STRING},
     {"keepdims", ONNX_INT},
     {"kernel_shape", ONNX_INTS},
+    {"lambd", ONNX_FLOAT},
     {"largest", ONNX_INT},
     {"max", ONNX_FLOAT},
     {"min", ONNX_FLOAT},
@@ -351,6 +383,7 @@ static const struct {
     {"select_last_index", ONNX_INT},
     {"shape", ONNX_INTS},
     {"size", ONNX_INT},
+    {"spatial", ONNX_INT},
     {"split", ONNX_INTS},
     {"start", ONNX_INT},
     {"storage_order", ONNX_INT},

@@ -1,5 +1,6 @@
 #include "model/onnx/products.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "model/onnx/call.h"
@@ -28,51 +29,61 @@ static void matrix_product(const struct ndarray *out, int64_t first, int64_t m, 
     }
     bool is_float = ndarray_type_is_float(out->type);
     for (int64_t i = 0; i < m * n; i++) {
-        int64_t at_a = a.first + i / n * a.row, at_b = b.first + i % n * b.column, whole = 0;
+        int64_t at_a = a.first + i / n * a.row, at_b = b.first + i % n * b.column;
+        uint64_t whole = 0; /* of integers, which wrap */
         double sum = 0;
         for (int64_t p = 0; p < k; p++)
             if (is_float)
                 sum += ndarray_f64(a.array, at_a + p * a.column) *
                        ndarray_f64(b.array, at_b + p * b.row);
             else
-                whole += (int64_t)((uint64_t)ndarray_i64(a.array, at_a + p * a.column) *
-                                   (uint64_t)ndarray_i64(b.array, at_b + p * b.row));
+                whole += (uint64_t)ndarray_i64(a.array, at_a + p * a.column) *
+                         (uint64_t)ndarray_i64(b.array, at_b + p * b.row);
         if (is_float)
             ndarray_set_f64(out, first + i, ndarray_f64(out, first + i) + sum);
         else
-            ndarray_set_i64(out, first + i, ndarray_i64(out, first + i) + whole);
+            ndarray_set_i64(out, first + i,
+                            (int64_t)((uint64_t)ndarray_i64(out, first + i) + whole));
     }
+}
+
+/* The shape of a matrix product's input: a vector is a row on the left and a column on the right.
+ */
+static struct ndarray matrices_of(const struct ndarray *a, bool left)
+{
+    struct ndarray m = *a;
+    if (m.n_dims == 1) {
+        m.n_dims = 2;
+        m.dims[left] = m.dims[0];
+        m.dims[!left] = 1;
+    }
+    return m;
+}
+
+/* What is in front of its matrices. */
+static struct ndarray stack_of(const struct ndarray *matrices)
+{
+    struct ndarray stack = {.type = matrices->type, .n_dims = matrices->n_dims - 2};
+    memcpy(stack.dims, matrices->dims, sizeof stack.dims);
+    return stack;
 }
 
 int onnx_run_matmul(struct onnx_call *c)
 {
-    /* A vector is a row on the left and a column on the right, and its axis of one goes again. */
-    struct ndarray x = *c->in[0], y = *c->in[1];
+    /* A vector's axis of one goes again. */
+    bool is_row = c->in[0]->n_dims == 1, is_column = c->in[1]->n_dims == 1;
+    struct ndarray x = matrices_of(c->in[0], true), y = matrices_of(c->in[1], false);
     int rc = call_types_agree(c);
     if (rc < 0 || x.n_dims == 0 || y.n_dims == 0 || x.n_dims == ND_DIMS_MAX)
         return rc < 0 ? rc : call_fail(c, "of %d and %d dimensions", x.n_dims, y.n_dims);
-    bool is_row = x.n_dims == 1, is_column = y.n_dims == 1;
-    if (is_row) {
-        x.dims[1] = x.dims[0];
-        x.dims[0] = 1;
-        x.n_dims = 2;
-    }
-    if (is_column) {
-        y.dims[1] = 1;
-        y.n_dims = 2;
-    }
     int64_t m = x.dims[x.n_dims - 2], k = x.dims[x.n_dims - 1], n = y.dims[y.n_dims - 1];
     if (y.dims[y.n_dims - 2] != k) {
         char a[ND_SHAPE_TEXT], b[ND_SHAPE_TEXT];
         return call_fail(c, "%s times %s", ndarray_shape_text(c->in[0], a),
                          ndarray_shape_text(c->in[1], b));
     }
-    struct ndarray stacks[2] = {{.type = x.type, .n_dims = x.n_dims - 2},
-                                {.type = y.type, .n_dims = y.n_dims - 2}};
-    memcpy(stacks[0].dims, x.dims, sizeof x.dims);
-    memcpy(stacks[1].dims, y.dims, sizeof y.dims);
+    struct ndarray stacks[] = {stack_of(&x), stack_of(&y)}, stack;
     const struct ndarray *two[] = {&stacks[0], &stacks[1]};
-    struct ndarray stack;
     rc = call_broadcast(c, two, 2, &stack);
     if (rc < 0 || stack.n_dims + 2 > ND_DIMS_MAX)
         return rc < 0 ? rc : call_fail(c, "too many dimensions");
@@ -93,12 +104,47 @@ int onnx_run_matmul(struct onnx_call *c)
     return rc;
 }
 
+/* The product in the output, times alpha, and beta times what is added to it. */
+static int gemm_add(struct onnx_call *c, double alpha, double beta)
+{
+    const struct ndarray *add = call_in(c, 2), *out = c->out;
+    const uint64_t times = (uint64_t)(int64_t)alpha, add_times = (uint64_t)(int64_t)beta;
+    const bool is_float = ndarray_type_is_float(out->type);
+    struct nd_walk w;
+    if (add) {
+        const struct ndarray *both[] = {out, add};
+        struct ndarray shape;
+        int rc = call_broadcast(c, both, 2, &shape);
+        if (rc < 0 || !ndarray_same_shape(&shape, out))
+            return call_fail(c, "what it adds does not fit %lld x %lld", (long long)out->dims[0],
+                             (long long)out->dims[1]);
+        walk_begin(&w, out, &add, 1);
+    }
+    for (int64_t i = 0; i < out->count; i++) {
+        if (is_float)
+            ndarray_set_f64(out, i,
+                            alpha * ndarray_f64(out, i) +
+                                (add ? beta * ndarray_f64(add, w.offset[0]) : 0));
+        else
+            ndarray_set_i64(
+                out, i,
+                (int64_t)(times * (uint64_t)ndarray_i64(out, i) +
+                          (add ? add_times * (uint64_t)ndarray_i64(add, w.offset[0]) : 0)));
+        if (add)
+            walk_next(&w);
+    }
+    return 0;
+}
+
 int onnx_run_gemm(struct onnx_call *c)
 {
-    const struct ndarray *a = c->in[0], *b = c->in[1], *add = call_in(c, 2);
+    const struct ndarray *a = c->in[0], *b = c->in[1];
     bool turn_a = call_int(c, "transA", 0) != 0, turn_b = call_int(c, "transB", 0) != 0;
     double alpha = call_float(c, "alpha", 1), beta = call_float(c, "beta", 1);
+    bool is_float = ndarray_type_is_float(a->type);
     int rc = call_types_agree(c);
+    if (rc == 0 && !is_float && (!(fabs(alpha) < 0x1p31) || !(fabs(beta) < 0x1p31)))
+        return call_fail(c, "alpha %g and beta %g of %s", alpha, beta, ndarray_type_name(a->type));
     if (rc < 0 || a->n_dims != 2 || b->n_dims != 2)
         return rc < 0 ? rc : call_fail(c, "of %d and %d dimensions", a->n_dims, b->n_dims);
     int64_t m = a->dims[turn_a], k = a->dims[!turn_a], n = b->dims[!turn_b], dims[] = {m, n};
@@ -110,30 +156,7 @@ int onnx_run_gemm(struct onnx_call *c)
         return rc;
     matrix_product(c->out, 0, m, n, k, (struct onnx_matrix){a, 0, turn_a ? 1 : k, turn_a ? m : 1},
                    (struct onnx_matrix){b, 0, turn_b ? 1 : n, turn_b ? k : 1});
-    struct nd_walk w;
-    if (add) {
-        const struct ndarray *both[] = {c->out, add};
-        struct ndarray shape;
-        rc = call_broadcast(c, both, 2, &shape);
-        if (rc < 0 || !ndarray_same_shape(&shape, c->out))
-            return call_fail(c, "what it adds does not fit %lld x %lld", (long long)m,
-                             (long long)n);
-        walk_begin(&w, c->out, &add, 1);
-    }
-    bool is_float = ndarray_type_is_float(a->type);
-    for (int64_t i = 0; i < c->out->count; i++) {
-        if (is_float)
-            ndarray_set_f64(c->out, i,
-                            alpha * ndarray_f64(c->out, i) +
-                                (add ? beta * ndarray_f64(add, w.offset[0]) : 0));
-        else
-            ndarray_set_i64(c->out, i,
-                            (int64_t)alpha * ndarray_i64(c->out, i) +
-                                (add ? (int64_t)beta * ndarray_i64(add, w.offset[0]) : 0));
-        if (add)
-            walk_next(&w);
-    }
-    return 0;
+    return gemm_add(c, alpha, beta);
 }
 
 /* ---- sums over letters ---- */
@@ -265,8 +288,10 @@ int onnx_run_einsum(struct onnx_call *c)
         return rc;
     struct nd_walk w = {.n_dims = s.n_letters, .n_arrays = s.n_terms};
     memcpy(w.dims, s.sizes, (size_t)s.n_letters * sizeof *w.dims);
-    int64_t all = dims_product(w.dims, 0, w.n_dims);
-    int64_t summed = dims_product(w.dims, s.n_out, w.n_dims);
+    struct ndarray products; /* whose number is no larger than any array's may be */
+    if (ndarray_shape(&products, ND_F32, w.n_dims, w.dims, c->e) < 0)
+        return HP_EINVAL;
+    int64_t all = products.count, summed = dims_product(w.dims, s.n_out, w.n_dims);
     for (int i = 0; i < s.n_terms; i++) {
         int64_t strides[ND_DIMS_MAX];
         dims_strides(c->in[i]->dims, c->in[i]->n_dims, strides);

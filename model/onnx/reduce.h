@@ -22,6 +22,6 @@ int onnx_run_reduce(struct onnx_call *c);
 int onnx_run_arg(struct onnx_call *c); /* ArgMax; ArgMin where `kind` is 1 */
 int onnx_run_cumsum(struct onnx_call *c);
 int onnx_run_topk(struct onnx_call *c);
-int onnx_run_softmax(struct onnx_call *c); /* LogSoftmax where `kind` is 1 */
+int onnx_run_softmax(struct onnx_call *c); /* LogSoftmax where `kind` is 1, Hardmax where it is 2 */
 
 #endif

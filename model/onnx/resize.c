@@ -58,7 +58,7 @@ static int scales_apply(const struct onnx_call *c, const double *scales, int n, 
         int d = axes[i];
         double size = floor((double)c->in[0]->dims[d] * scales[i] *
                             (r->grid == GRID_CROP ? r->end[d] - r->begin[d] : 1));
-        if (!(scales[i] > 0) || size > 9e15)
+        if (!(scales[i] > 0) || !(size >= 0 && size <= 9e15))
             return call_fail(c, "a scale of %g", scales[i]);
         r->scales[d] = scales[i];
         r->dims[d] = (int64_t)size;
@@ -82,8 +82,11 @@ static int sizes_apply(const struct onnx_call *c, const struct ndarray *sizes, c
         r->scales[d] = r->dims[d] ? scale : 1;
     }
     for (int64_t i = 0; keeps && i < sizes->count; i++) {
+        double size = floor((double)c->in[0]->dims[axes[i]] * common + 0.5);
+        if (!(size >= 0 && size <= 9e15))
+            return call_fail(c, "a scale of %g", common);
         r->scales[axes[i]] = common;
-        r->dims[axes[i]] = (int64_t)floor((double)c->in[0]->dims[axes[i]] * common + 0.5);
+        r->dims[axes[i]] = (int64_t)size;
     }
     return 0;
 }
@@ -210,7 +213,8 @@ static void taps_fill(const struct resize *r, int d, int64_t in, struct onnx_tap
 {
     double narrow = r->antialias && r->scales[d] < 1 ? r->scales[d] : 1;
     for (int64_t i = 0; i < r->dims[d]; i++) {
-        double x = grid_place(r, d, i, in), sum = 0;
+        /* Far outside is far enough; and what is no place is far outside. */
+        double x = fmin(fmax(grid_place(r, d, i, in), -9e15), 9e15), sum = 0;
         double *weights = t->weights + i * t->n;
         t->outside[i] = r->grid == GRID_CROP && (x < 0 || x > (double)(in - 1));
         if (r->mode == RESIZE_NEAREST) {

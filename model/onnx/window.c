@@ -107,6 +107,7 @@ int window_read(const struct onnx_call *c, const struct ndarray *x, const int64_
                 struct window *w)
 {
     enum auto_pad how;
+    bool ceils = call_int(c, "ceil_mode", 0) != 0;
     int rc = sizes_read(c, x, kernel, w);
     rc = rc < 0 ? rc : auto_pad_read(c, &how);
     if (rc < 0)
@@ -118,13 +119,13 @@ int window_read(const struct onnx_call *c, const struct ndarray *x, const int64_
             pads_same(w, d, how == AUTO_UPPER);
         int64_t reach = w->dilation[d] * (w->kernel[d] - 1) + 1;
         int64_t room = w->in[d] + w->before[d] + w->after[d] - reach;
-        if (room < 0)
+        if (room < 0 && (!ceils || room <= -w->stride[d] || w->in[d] + w->before[d] == 0))
             return call_fail(c, "a window of %lld on %lld with pads of %lld and %lld",
                              (long long)reach, (long long)w->in[d], (long long)w->before[d],
                              (long long)w->after[d]);
-        w->out[d] = room / w->stride[d] + 1;
+        w->out[d] = room < 0 ? 1 : room / w->stride[d] + 1;
         /* ceil_mode: one window more, if it begins inside the input or its first pad. */
-        if (call_int(c, "ceil_mode", 0) && room % w->stride[d] &&
+        if (ceils && room > 0 && room % w->stride[d] &&
             w->out[d] * w->stride[d] < w->in[d] + w->before[d])
             w->out[d]++;
     }

@@ -24,15 +24,16 @@ static int conv_read(struct onnx_call *c, bool turned, struct conv *v)
         if (c->in[i] && c->in[i]->type != ND_F32)
             return err_set(c->e, HP_EUNSUPPORTED, "of %s; float32 is known",
                            ndarray_type_name(c->in[i]->type));
-    if (weights->n_dims != x->n_dims || v->groups < 1)
+    if (weights->n_dims != x->n_dims || v->groups < 1 || v->groups > dims_at_least(x->dims[1], 1))
         return call_fail(c, "weights of %d dimensions for an input of %d, %lld groups",
                          weights->n_dims, x->n_dims, (long long)v->groups);
     int rc = turned ? window_read_turned(c, x, weights->dims + 2, &v->w)
                     : window_read(c, x, weights->dims + 2, &v->w);
     if (rc < 0)
         return rc;
-    int64_t in = x->dims[1], given = turned ? weights->dims[0] : weights->dims[1] * v->groups;
-    if (in % v->groups || given != in || (!turned && weights->dims[0] % v->groups))
+    int64_t in = x->dims[1], given = weights->dims[0];
+    bool fits = turned || !__builtin_mul_overflow(weights->dims[1], v->groups, &given);
+    if (!fits || in % v->groups || given != in || (!turned && weights->dims[0] % v->groups))
         return call_fail(c, "weights for %lld channels in %lld groups, and an input of %lld",
                          (long long)given, (long long)v->groups, (long long)in);
     v->batch = x->dims[0];
@@ -146,7 +147,7 @@ int onnx_run_conv_transpose(struct onnx_call *c)
 
 /* ---- poolings ---- */
 
-/* What a pooling made of one window. */
+/* What a pooling made of one window: the sum is that of powers of sizes where they have one. */
 struct pooled {
     double sum, largest;
     int64_t n, at; /* elements inside the input; the largest one's place in its plane */
@@ -163,7 +164,7 @@ static void pool_reach(const struct window *w, int d, int64_t out, int64_t least
 }
 
 static void pool_window(const struct window *w, const struct ndarray *x, int64_t plane,
-                        const int64_t out[WINDOW_AXES], struct pooled *p)
+                        const int64_t out[WINDOW_AXES], int64_t power, struct pooled *p)
 {
     int64_t first[WINDOW_AXES], end[WINDOW_AXES], at[WINDOW_AXES], k[WINDOW_AXES];
     int64_t base = plane * window_size(w->in);
@@ -180,7 +181,7 @@ static void pool_window(const struct window *w, const struct ndarray *x, int64_t
                         w->in[2] +
                     at[2] + k[2] * w->dilation[2];
                 double v = ndarray_f64(x, base + i);
-                p->sum += v;
+                p->sum += power ? pow(fabs(v), (double)power) : v;
                 p->n++;
                 if (p->at < 0 || v > p->largest || v != v) {
                     p->largest = v;
@@ -218,13 +219,14 @@ static void max_put(struct onnx_call *c, const struct window *w, int64_t plane,
                     const int64_t out[WINDOW_AXES], int64_t at)
 {
     struct pooled p;
-    pool_window(w, c->in[0], plane, out, &p);
+    pool_window(w, c->in[0], plane, out, 0, &p);
     ndarray_set_f64(c->out, at, p.largest);
     if (c->n_out < 2)
         return;
-    int64_t i = p.at; /* within all of the input; column by column where storage_order says so */
-    if (call_int(c, "storage_order", 0))
-        i = p.at / w->in[2] + p.at % w->in[2] * w->in[1];
+    int64_t i = p.at; /* within all of the input; the first axis fastest with storage_order 1 */
+    if (i >= 0 && call_int(c, "storage_order", 0))
+        i = p.at / (w->in[1] * w->in[2]) +
+            w->in[0] * (p.at / w->in[2] % w->in[1] + w->in[1] * (p.at % w->in[2]));
     ndarray_set_i64(&c->out[1], at, plane * window_size(w->in) + i);
 }
 
@@ -242,7 +244,7 @@ static void average_put(struct onnx_call *c, const struct window *w, int64_t pla
                         const int64_t out[WINDOW_AXES], int64_t at)
 {
     struct pooled p;
-    pool_window(w, c->in[0], plane, out, &p);
+    pool_window(w, c->in[0], plane, out, 0, &p);
     int64_t n = call_int(c, "count_include_pad", 0) ? pool_padded(w, out) : p.n;
     ndarray_set_f64(c->out, at, p.sum / (double)n);
 }
@@ -257,25 +259,64 @@ int onnx_run_average_pool(struct onnx_call *c)
     return rc < 0 ? rc : pool_run(c, &w, average_put);
 }
 
+/* The order of a norm. */
+static int order_read(const struct onnx_call *c, int64_t *p)
+{
+    *p = call_int(c, "p", 2);
+    return *p > 0 ? 0 : call_fail(c, "of order %lld", (long long)*p);
+}
+
+static void norm_put(struct onnx_call *c, const struct window *w, int64_t plane,
+                     const int64_t out[WINDOW_AXES], int64_t at)
+{
+    struct pooled p;
+    int64_t order = call_int(c, "p", 2);
+    pool_window(w, c->in[0], plane, out, order, &p);
+    ndarray_set_f64(c->out, at, pow(p.sum, 1 / (double)order));
+}
+
+int onnx_run_lp_pool(struct onnx_call *c)
+{
+    const struct ndarray *x = c->in[0];
+    struct window w;
+    int64_t order;
+    int rc = order_read(c, &order);
+    rc = rc < 0 ? rc : call_want_float(c, 0);
+    rc = rc < 0 ? rc : window_read(c, x, NULL, &w);
+    rc = rc < 0 ? rc : window_make(c, 0, x->type, x->dims[1], &w);
+    return rc < 0 ? rc : pool_run(c, &w, norm_put);
+}
+
+/* What a global pooling makes of a plane of n numbers. */
+static double plane_pool(const struct onnx_call *c, int64_t first, int64_t n, int64_t order)
+{
+    double sum = 0, largest = -INFINITY, powers = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double v = ndarray_f64(c->in[0], first + k);
+        sum += v;
+        largest = v > largest || v != v ? v : largest;
+        powers += c->op->kind == 2 ? pow(fabs(v), (double)order) : 0;
+    }
+    switch (c->op->kind) {
+    case 2: return pow(powers, 1 / (double)order);
+    case 1: return largest;
+    default: return sum / (double)n;
+    }
+}
+
 int onnx_run_global_pool(struct onnx_call *c)
 {
     const struct ndarray *x = c->in[0];
-    int64_t dims[ND_DIMS_MAX];
-    int rc = call_want_float(c, 0);
+    int64_t dims[ND_DIMS_MAX], order;
+    int rc = order_read(c, &order);
+    rc = rc < 0 ? rc : call_want_float(c, 0);
     if (rc < 0 || x->n_dims < 3)
         return rc < 0 ? rc : call_fail(c, "of %d dimensions", x->n_dims);
     int64_t plane = dims_product(x->dims, 2, x->n_dims);
     for (int d = 0; d < x->n_dims; d++)
         dims[d] = d < 2 ? x->dims[d] : 1;
     rc = call_make(c, 0, x->type, x->n_dims, dims);
-    for (int64_t i = 0; rc == 0 && i < c->out->count; i++) {
-        double sum = 0, largest = -INFINITY;
-        for (int64_t k = 0; k < plane; k++) {
-            double v = ndarray_f64(x, i * plane + k);
-            sum += v;
-            largest = v > largest || v != v ? v : largest;
-        }
-        ndarray_set_f64(c->out, i, c->op->kind ? largest : sum / (double)plane);
-    }
+    for (int64_t i = 0; rc == 0 && i < c->out->count; i++)
+        ndarray_set_f64(c->out, i, plane_pool(c, i * plane, plane, order));
     return rc;
 }

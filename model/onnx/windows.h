@@ -9,6 +9,8 @@ int onnx_run_conv(struct onnx_call *c);
 int onnx_run_conv_transpose(struct onnx_call *c);
 int onnx_run_max_pool(struct onnx_call *c);
 int onnx_run_average_pool(struct onnx_call *c);
-int onnx_run_global_pool(struct onnx_call *c); /* average; the largest where `kind` is 1 */
+int onnx_run_lp_pool(struct onnx_call *c);
+/* The average; the largest where `kind` is 1, a norm where it is 2. */
+int onnx_run_global_pool(struct onnx_call *c);
 
 #endif

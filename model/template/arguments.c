@@ -1,6 +1,6 @@
 #include "model/template/arguments.h"
 
-const struct value *argument(const struct arguments *args, size_t i, const char *name)
+const struct value *argument_get(const struct arguments *args, size_t i, const char *name)
 {
     if (i < args->n)
         return &args->values[i];
@@ -13,7 +13,7 @@ const struct value *argument(const struct arguments *args, size_t i, const char 
 int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name,
                   struct text fallback, struct text *out)
 {
-    const struct value *v = argument(args, i, name);
+    const struct value *v = argument_get(args, i, name);
     *out = fallback;
     if (!v || v->type == VALUE_NONE)
         return 0;
@@ -27,7 +27,7 @@ int argument_text(struct run *r, const struct arguments *args, size_t i, const c
 int argument_integer(struct run *r, const struct arguments *args, size_t i, const char *name,
                      int64_t fallback, int64_t *out)
 {
-    const struct value *v = argument(args, i, name);
+    const struct value *v = argument_get(args, i, name);
     *out = fallback;
     if (!v || v->type == VALUE_NONE)
         return 0;
@@ -40,6 +40,6 @@ int argument_integer(struct run *r, const struct arguments *args, size_t i, cons
 
 bool argument_true(const struct arguments *args, size_t i, const char *name, bool fallback)
 {
-    const struct value *v = argument(args, i, name);
+    const struct value *v = argument_get(args, i, name);
     return v ? value_true(v) : fallback;
 }

@@ -13,7 +13,7 @@ struct arguments {
 };
 
 /* NULL when the argument was not given. */
-const struct value *argument(const struct arguments *args, size_t i, const char *name);
+const struct value *argument_get(const struct arguments *args, size_t i, const char *name);
 bool argument_true(const struct arguments *args, size_t i, const char *name, bool fallback);
 /* HP_EINVAL for an argument of another type. */
 int argument_text(struct run *r, const struct arguments *args, size_t i, const char *name,

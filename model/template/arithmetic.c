@@ -169,54 +169,79 @@ static int fill_one(struct run *r, char how, const char *flags, const struct val
     return 0;
 }
 
+/* A text that is being filled, and how much of what is given has been used. */
+struct filling {
+    struct text format;
+    size_t at;                        /* in it */
+    const struct value *args, *items; /* items [n]: one after the other */
+    size_t n, used;
+};
+
+/* "(name)": its value of the dict that is given. NULL in *out: no name stands there. */
+static int fill_name(struct run *r, struct filling *f, const struct value **out)
+{
+    const char *here = f->format.data + f->at, *end = NULL;
+    size_t left = f->format.size - f->at;
+    *out = NULL;
+    if (left && *here == '(' && f->args->type == VALUE_DICT)
+        end = memchr(here, ')', left);
+    if (!end)
+        return 0;
+    struct text name = {here + 1, (size_t)(end - here - 1)};
+    f->at += name.size + 2;
+    *out = dict_get_text(f->args->dict, name);
+    return *out ? 0
+                : run_fail(r, HP_EINVAL, "'%.*s' is not given to the format",
+                           (int)(name.size < 40 ? name.size : 40), name.data);
+}
+
+/* What stands behind a "%". */
+static int fill_next(struct run *r, struct filling *f, struct buffer *out)
+{
+    const struct value *v;
+    char flags[6] = "";
+    size_t n_flags = 0;
+    int rc = fill_name(r, f, &v);
+    if (rc < 0)
+        return rc;
+    while (f->at < f->format.size && n_flags + 1 < sizeof flags &&
+           strchr("-+ 0123456789.", f->format.data[f->at]))
+        flags[n_flags++] = f->format.data[f->at++];
+    char how = f->at < f->format.size ? f->format.data[f->at] : 0;
+    f->at++;
+    if (how == '%') {
+        buffer_append(out, "%", 1);
+        return 0;
+    }
+    if (!how || !strchr("sdifgexr", how))
+        return run_fail(r, HP_EUNSUPPORTED, "a format other than %%s %%d %%i %%f %%g %%e %%x %%r");
+    if (!v && f->used == f->n)
+        return run_fail(r, HP_EINVAL, "not enough arguments for format string");
+    return fill_one(r, how, flags, v ? v : &f->items[f->used++], out);
+}
+
 /* "%s has %d" % (a, b) */
 static int format_fill(struct run *r, struct text format, const struct value *args,
                        struct value *out)
 {
-    bool tuple = args->type == VALUE_LIST && args->list->kind == LIST_TUPLE;
-    size_t n = tuple ? args->list->n : 1, used = 0;
+    bool tuple = args->type == VALUE_LIST && args->list->kind == LIST_TUPLE,
+         all = tuple || (args->type != VALUE_LIST && args->type != VALUE_DICT);
+    struct filling f = {.format = format,
+                        .args = args,
+                        .items = tuple ? args->list->items : args,
+                        .n = tuple ? args->list->n : 1};
     struct buffer b = {0};
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < format.size; i++) {
+    while (rc == 0 && f.at < format.size) {
+        char c = format.data[f.at++];
         if (b.size > r->max_output)
             rc = run_fail(r, HP_ELIMIT, "a text is longer than %zu bytes", r->max_output);
-        if (format.data[i] != '%') {
-            buffer_append(&b, format.data + i, 1);
-            continue;
-        }
-        const struct value *by_name = NULL;
-        const char *name_end = i + 1 < format.size && format.data[i + 1] == '('
-                                   ? memchr(format.data + i, ')', format.size - i)
-                                   : NULL;
-        if (name_end && args->type == VALUE_DICT) {
-            struct text name = {format.data + i + 2, (size_t)(name_end - (format.data + i + 2))};
-            by_name = dict_get_text(args->dict, name);
-            if (!by_name)
-                rc = run_fail(r, HP_EINVAL, "'%.*s' is not given to the format",
-                              (int)(name.size < 40 ? name.size : 40), name.data);
-            i = (size_t)(name_end - format.data);
-        }
-        char flags[6] = "";
-        size_t n_flags = 0;
-        while (++i < format.size && n_flags + 1 < sizeof flags &&
-               strchr("-+ 0123456789.", format.data[i]))
-            flags[n_flags++] = format.data[i];
-        char how = i < format.size ? format.data[i] : 0;
-        if (rc < 0)
-            break;
-        if (how == '%')
-            buffer_append(&b, "%", 1);
-        else if (!how || !strchr("sdifgexr", how))
-            rc =
-                run_fail(r, HP_EUNSUPPORTED, "a format other than %%s %%d %%i %%f %%g %%e %%x %%r");
-        else if (by_name)
-            rc = fill_one(r, how, flags, by_name, &b);
-        else if (used == n)
-            rc = run_fail(r, HP_EINVAL, "not enough arguments for format string");
+        else if (c == '%')
+            rc = fill_next(r, &f, &b);
         else
-            rc = fill_one(r, how, flags, tuple ? &args->list->items[used++] : (used++, args), &b);
+            buffer_append(&b, &c, 1);
     }
-    if (rc == 0 && used < n && (tuple || (args->type != VALUE_LIST && args->type != VALUE_DICT)))
+    if (rc == 0 && f.used < f.n && all)
         rc = run_fail(r, HP_EINVAL, "not all arguments converted during string formatting");
     if (rc == 0)
         rc = value_copy_text(r, &b, out);

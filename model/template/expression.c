@@ -1,6 +1,6 @@
 /* Expressions of templates, by recursive descent, in Jinja's order of precedence: if-else, or, and,
  * not, comparison, + -, ~, * /
- * // %, **, sign; what binds tighter is in template_primary.c. */
+ * // %, **, sign; what binds tighter is in primary.c. */
 #include "model/template/expression.h"
 
 #include "model/template/primary.h"

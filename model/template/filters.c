@@ -27,8 +27,8 @@ static int items_if_true(struct run *r, const struct value *in, struct list **it
 static int filter_map(struct run *r, const struct value *in, const struct arguments *args,
                       struct value *out)
 {
-    const struct value *path = args->n == 0 ? argument(args, 0, "attribute") : NULL,
-                       *fallback = args->n == 0 ? argument(args, 1, "default") : NULL;
+    const struct value *path = args->n == 0 ? argument_get(args, 0, "attribute") : NULL,
+                       *fallback = args->n == 0 ? argument_get(args, 1, "default") : NULL;
     if (!path && (args->n == 0 || args->values[0].type != VALUE_STRING))
         return run_fail(r, HP_EINVAL, "map requires a filter argument");
     struct list *items = NULL;

@@ -13,7 +13,7 @@ static int push_group(struct run *r, struct value *groups, size_t capacity, stru
 static int filter_slice(struct run *r, const struct value *in, const struct arguments *args,
                         struct value *out)
 {
-    const struct value *fill = argument(args, 1, "fill_with");
+    const struct value *fill = argument_get(args, 1, "fill_with");
     struct list *items = NULL;
     struct value group;
     int64_t n, at = 0;
@@ -37,7 +37,7 @@ static int filter_slice(struct run *r, const struct value *in, const struct argu
 static int filter_batch(struct run *r, const struct value *in, const struct arguments *args,
                         struct value *out)
 {
-    const struct value *fill = argument(args, 1, "fill_with");
+    const struct value *fill = argument_get(args, 1, "fill_with");
     struct list *items = NULL;
     struct value group = value_none();
     int64_t n;
@@ -61,8 +61,8 @@ static int filter_batch(struct run *r, const struct value *in, const struct argu
 static int filter_groupby(struct run *r, const struct value *in, const struct arguments *args,
                           struct value *out)
 {
-    const struct value *path = argument(args, 0, "attribute"),
-                       *fallback = argument(args, 1, "default");
+    const struct value *path = argument_get(args, 0, "attribute"),
+                       *fallback = argument_get(args, 1, "default");
     bool sensitive = argument_true(args, 2, "case_sensitive", false), same;
     struct list *items = NULL;
     struct value all, key, last = value_none(), group = value_none(), shown, pair;

@@ -49,7 +49,7 @@ static int filter_join(struct run *r, const struct value *in, const struct argum
                        struct value *out)
 {
     struct text by;
-    const struct value *path = argument(args, 1, "attribute");
+    const struct value *path = argument_get(args, 1, "attribute");
     struct list *items = NULL;
     struct buffer b = {0};
     int rc = argument_text(r, args, 0, "d", (struct text){"", 0}, &by);
@@ -106,7 +106,8 @@ static int filter_items(struct run *r, const struct value *in, const struct argu
 static int filter_sum(struct run *r, const struct value *in, const struct arguments *args,
                       struct value *out)
 {
-    const struct value *path = argument(args, 0, "attribute"), *start = argument(args, 1, "start");
+    const struct value *path = argument_get(args, 0, "attribute"),
+                       *start = argument_get(args, 1, "start");
     struct list *items = NULL;
     int rc = value_items(r, in, &items);
     *out = start ? *start : value_integer(0);

@@ -26,7 +26,8 @@ static int dict_get_or(struct run *r, const struct value *self, const struct arg
                        int how, struct value *out)
 {
     (void)how;
-    const struct value *key = argument(args, 0, "key"), *fallback = argument(args, 1, "default");
+    const struct value *key = argument_get(args, 0, "key"),
+                       *fallback = argument_get(args, 1, "default");
     if (key && !value_is_key(key))
         return run_fail(r, HP_EINVAL, "unhashable type: '%s'", value_type_word(key));
     const struct value *found = key ? dict_get(self->dict, key) : NULL;
@@ -39,7 +40,7 @@ static int dict_get_or(struct run *r, const struct value *self, const struct arg
 static int list_search(struct run *r, const struct value *self, const struct arguments *args,
                        int counting, struct value *out)
 {
-    const struct value *what = argument(args, 0, "value");
+    const struct value *what = argument_get(args, 0, "value");
     int64_t n = 0;
     for (size_t i = 0; what && i < self->list->n; i++) {
         int rc = run_tick(r, 1);

@@ -65,7 +65,7 @@ static bool read_whole(struct text t, int64_t base, struct value *out, bool *lar
 static int filter_int(struct run *r, const struct value *in, const struct arguments *args,
                       struct value *out)
 {
-    const struct value *fallback = argument(args, 0, "default");
+    const struct value *fallback = argument_get(args, 0, "default");
     struct value v = *in;
     if (v.type == VALUE_UNDEFINED)
         return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v.string.size, v.string.data);
@@ -92,7 +92,7 @@ static int filter_int(struct run *r, const struct value *in, const struct argume
 static int filter_float(struct run *r, const struct value *in, const struct arguments *args,
                         struct value *out)
 {
-    const struct value *fallback = argument(args, 0, "default");
+    const struct value *fallback = argument_get(args, 0, "default");
     struct value v = *in;
     if (v.type == VALUE_UNDEFINED)
         return run_fail(r, HP_EINVAL, "'%.*s' is undefined", (int)v.string.size, v.string.data);

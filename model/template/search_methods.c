@@ -43,7 +43,7 @@ static int range_of(struct run *r, const struct value *self, const struct argume
 int method_has_end(struct run *r, const struct value *self, const struct arguments *args,
                    int at_end, struct value *out)
 {
-    const struct value *what = argument(args, 0, "prefix");
+    const struct value *what = argument_get(args, 0, "prefix");
     bool tuple = what && what->type == VALUE_LIST && what->list->kind == LIST_TUPLE, is = false;
     size_t n = tuple ? what->list->n : 1;
     if (!what)

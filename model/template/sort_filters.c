@@ -84,7 +84,7 @@ static int filter_sort(struct run *r, const struct value *in, const struct argum
         return rc;
     bool reverse = argument_true(args, 0, "reverse", false),
          sensitive = argument_true(args, 1, "case_sensitive", false);
-    return items_sort(r, items, argument(args, 2, "attribute"), NULL, sensitive, reverse, out);
+    return items_sort(r, items, argument_get(args, 2, "attribute"), NULL, sensitive, reverse, out);
 }
 
 static int filter_dictsort(struct run *r, const struct value *in, const struct arguments *args,
@@ -108,7 +108,7 @@ static int filter_unique(struct run *r, const struct value *in, const struct arg
                          struct value *out)
 {
     bool sensitive = argument_true(args, 0, "case_sensitive", false);
-    const struct value *path = argument(args, 1, "attribute");
+    const struct value *path = argument_get(args, 1, "attribute");
     struct list *items = NULL;
     struct value seen;
     int rc = value_items(r, in, &items);
@@ -139,7 +139,7 @@ static int end_of_sorted(struct run *r, const struct value *in, const struct arg
     if (rc < 0)
         return rc;
     struct value all, end = value_integer(0);
-    rc = items_sort(r, items, argument(args, 1, "attribute"), NULL, sensitive, largest, &all);
+    rc = items_sort(r, items, argument_get(args, 1, "attribute"), NULL, sensitive, largest, &all);
     *out = value_undefined(text_of(largest ? "the maximum of nothing" : "the minimum of nothing"));
     return rc < 0 || all.list->n == 0 ? rc : run_item(r, &all, &end, out);
 }

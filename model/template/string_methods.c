@@ -171,7 +171,7 @@ int method_join(struct run *r, const struct value *self, const struct arguments 
                 struct value *out)
 {
     (void)how;
-    const struct value *what = argument(args, 0, "iterable");
+    const struct value *what = argument_get(args, 0, "iterable");
     struct list *items = NULL;
     struct buffer b = {0};
     int rc = what ? value_items(r, what, &items) : run_fail(r, HP_EINVAL, "join needs an argument");

@@ -13,7 +13,7 @@
 static int test_division(struct run *r, const struct value *in, const struct arguments *args,
                          int64_t by, int64_t wanted, bool *out)
 {
-    const struct value *given = argument(args, 0, "num");
+    const struct value *given = argument_get(args, 0, "num");
     struct value divisor = by      ? value_integer(by)
                            : given ? *given
                                    : value_none(),
@@ -28,7 +28,7 @@ static int test_division(struct run *r, const struct value *in, const struct arg
 static int test_comparison(struct run *r, int op, const struct value *in,
                            const struct arguments *args, bool *out)
 {
-    const struct value *other = argument(args, 0, "other");
+    const struct value *other = argument_get(args, 0, "other");
     return other ? run_compare(r, op, in, other, out)
                  : run_fail(r, HP_EINVAL, "a test needs an argument");
 }
@@ -189,7 +189,7 @@ int run_test(struct run *r, struct text name, const struct value *in, const stru
     if (i < 0)
         return run_fail(r, HP_EUNSUPPORTED, "the test \"%.*s\" is not known", (int)name.size,
                         name.data);
-    const struct value *other = argument(args, 0, "other");
+    const struct value *other = argument_get(args, 0, "other");
     switch (tests[i].test) {
     case T_EVEN: return test_division(r, in, args, 2, 0, out);
     case T_ODD: return test_division(r, in, args, 2, 1, out);

@@ -48,7 +48,7 @@ static int filter_center(struct run *r, const struct value *in, const struct arg
                          struct value *out)
 {
     struct value text = *in, width = value_integer(80);
-    const struct value *given = argument(args, 0, "width");
+    const struct value *given = argument_get(args, 0, "width");
     struct text t;
     int rc = text_input(r, in, &t);
     if (in->type != VALUE_STRING)

@@ -90,7 +90,7 @@ static int filter_default(struct run *r, const struct value *in, const struct ar
                           struct value *out)
 {
     (void)r;
-    const struct value *fallback = argument(args, 0, "default_value");
+    const struct value *fallback = argument_get(args, 0, "default_value");
     bool missing = in->type == VALUE_UNDEFINED ||
                    (argument_true(args, 1, "boolean", false) && !value_true(in));
     *out = !missing ? *in : fallback ? *fallback : value_text((struct text){"", 0});
@@ -120,7 +120,7 @@ static int filter_length(struct run *r, const struct value *in, const struct arg
 static int filter_indent(struct run *r, const struct value *in, const struct arguments *args,
                          struct value *out)
 {
-    const struct value *width = argument(args, 0, "width");
+    const struct value *width = argument_get(args, 0, "width");
     bool first = argument_true(args, 1, "first", false),
          blank = argument_true(args, 2, "blank", false);
     int64_t spaces = 4;
@@ -159,7 +159,7 @@ static int filter_tojson(struct run *r, const struct value *in, const struct arg
                          struct value *out)
 {
     int64_t indent;
-    const struct value *separators = argument(args, 2, "separators");
+    const struct value *separators = argument_get(args, 2, "separators");
     int rc = argument_integer(r, args, 1, "indent", -1, &indent);
     if (rc == 0 && indent > 100)
         rc = run_fail(r, HP_ELIMIT, "an indentation of %lld", (long long)indent);

@@ -210,8 +210,8 @@ static int step_apply(const struct normalize_step *s, const struct buffer *in, b
     return 0;
 }
 
-int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start,
-              struct buffer *out, struct buffer *scratch, struct err *e)
+int normalizer_run(const struct normalizer *n, const char *text, size_t size, bool at_start,
+                   struct buffer *out, struct buffer *scratch, struct err *e)
 {
     size_t limit = size * 64 + (1 << 20);
     out->size = 0;

@@ -52,7 +52,7 @@ void normalizer_fini(struct normalizer *n);
 /* Replaces what `out` holds by the normalised form of valid UTF-8; `scratch` is working memory.
  * `at_start` is false for a text that goes on after bytes that are not UTF-8: nothing is put before
  * it. HP_ELIMIT where the text grows beyond 64 times its size and 1 MiB. */
-int normalize(const struct normalizer *n, const char *text, size_t size, bool at_start,
-              struct buffer *out, struct buffer *scratch, struct err *e);
+int normalizer_run(const struct normalizer *n, const char *text, size_t size, bool at_start,
+                   struct buffer *out, struct buffer *scratch, struct err *e);
 
 #endif

@@ -78,6 +78,35 @@ static void starts_find(struct pattern *p, const pcre2_code *anywhere)
         memcpy(p->starts, bits, sizeof p->starts);
 }
 
+/* Sets p->code and what follows from it. HP_EUNSUPPORTED: says which and why. */
+static int code_compile(struct pattern *p, struct buffer *text, pcre2_compile_context *context,
+                        const char *regex, size_t size, struct err *e)
+{
+    int problem;
+    PCRE2_SIZE where;
+    PCRE2_UCHAR words[160];
+    PCRE2_SPTR source = (PCRE2_SPTR)buffer_cstr(text);
+    /* No callouts, no \C, no recursion into the middle of characters; ^ and $ are per line in
+     * Ruby's syntax. */
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    pcre2_set_parens_nest_limit(context, NESTING_MAX);
+    pcre2_code *anywhere = pcre2_compile(source, text->size, options, &problem, &where, context);
+    if (anywhere) /* each place is tried by itself */
+        p->code =
+            pcre2_compile(source, text->size, options | PCRE2_ANCHORED, &problem, &where, context);
+    if (p->code) {
+        starts_find(p, anywhere);
+        /* where it cannot, it interprets */
+        p->compiled = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
+    }
+    pcre2_code_free(anywhere);
+    if (p->code)
+        return 0;
+    pcre2_get_error_message(problem, words, sizeof words);
+    return err_set(e, HP_EUNSUPPORTED, "the regular expression \"%.*s\" cannot be used: %s",
+                   (int)(size < 200 ? size : 200), regex, (char *)words);
+}
+
 int pattern_compile(const char *regex, size_t size, struct pattern **out, struct err *e)
 {
     if (size > PATTERN_MAX_BYTES)
@@ -87,34 +116,9 @@ int pattern_compile(const char *regex, size_t size, struct pattern **out, struct
     pattern_rewrite(regex, size, &text);
     struct pattern *p = calloc(1, sizeof *p);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    int rc = 0;
-    if (!p || !context || text.failed) {
-        rc = err_set(e, HP_ENOMEM, "out of memory for a regular expression");
-    } else {
-        int problem;
-        PCRE2_SIZE where;
-        pcre2_set_parens_nest_limit(context, NESTING_MAX);
-        /* No callouts, no \C, no recursion into the middle of characters; ^ and $ are per line in
-         * Ruby's syntax. */
-        uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-        pcre2_code *anywhere = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size, options,
-                                             &problem, &where, context);
-        if (anywhere) /* each place is tried by itself */
-            p->code = pcre2_compile((PCRE2_SPTR)buffer_cstr(&text), text.size,
-                                    options | PCRE2_ANCHORED, &problem, &where, context);
-        if (p->code) {
-            starts_find(p, anywhere);
-            /* where it cannot, it interprets */
-            p->compiled = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
-        }
-        pcre2_code_free(anywhere);
-        if (!p->code) {
-            PCRE2_UCHAR words[160];
-            pcre2_get_error_message(problem, words, sizeof words);
-            rc = err_set(e, HP_EUNSUPPORTED, "the regular expression \"%.*s\" cannot be used: %s",
-                         (int)(size < 200 ? size : 200), regex, (char *)words);
-        }
-    }
+    int rc = !p || !context || text.failed
+                 ? err_set(e, HP_ENOMEM, "out of memory for a regular expression")
+                 : code_compile(p, &text, context, regex, size, e);
     pcre2_compile_context_free(context);
     buffer_free(&text);
     if (rc < 0) {

@@ -281,8 +281,8 @@ static int run_step(const struct pretokenize_step *s, struct words *w, bool at_s
     return 0;
 }
 
-int pretokenize(const struct pretokenizer *p, const char *text, size_t size, bool at_start,
-                struct words *w, struct err *e)
+int pretokenizer_run(const struct pretokenizer *p, const char *text, size_t size, bool at_start,
+                     struct words *w, struct err *e)
 {
     if (!w->search && !(w->search = pattern_search_create()))
         return err_set(e, HP_ENOMEM, "out of memory to split text into words");

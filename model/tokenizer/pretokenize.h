@@ -91,8 +91,8 @@ void words_free(struct words *w);
 
 /* Cuts valid UTF-8. `at_start`: nothing stands before this text. The words are w->ranges over
  * w->text. */
-int pretokenize(const struct pretokenizer *p, const char *text, size_t size, bool at_start,
-                struct words *w, struct err *e);
+int pretokenizer_run(const struct pretokenizer *p, const char *text, size_t size, bool at_start,
+                     struct words *w, struct err *e);
 
 /* Appends the printable character of a byte, in UTF-8. */
 void pretokenize_byte_append(struct buffer *out, uint8_t byte);

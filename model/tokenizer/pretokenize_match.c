@@ -20,7 +20,7 @@ static const char probe[] =
 
 static int words_cut(const struct pretokenizer *p, struct words *w, struct err *e)
 {
-    return pretokenize(p, probe, sizeof probe - 1, true, w, e);
+    return pretokenizer_run(p, probe, sizeof probe - 1, true, w, e);
 }
 
 static bool words_same(const struct words *a, const struct words *b)

@@ -168,7 +168,7 @@ static int encode_plain(struct encoding *c, const char *text, size_t size, bool 
 {
     if (size == 0)
         return 0;
-    int rc = pretokenize(&c->t->pretokenizer, text, size, at_start, &c->words, c->e);
+    int rc = pretokenizer_run(&c->t->pretokenizer, text, size, at_start, &c->words, c->e);
     const struct word *words = (const struct word *)(const void *)c->words.ranges.data;
     size_t n = rc < 0 ? 0 : c->words.ranges.size / sizeof *words;
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -182,8 +182,8 @@ static int encode_plain(struct encoding *c, const char *text, size_t size, bool 
 static int normalize_span(struct encoding *c, const char *text, size_t from, size_t to,
                           bool section_start, size_t *end)
 {
-    int rc = normalize(&c->t->normalizer, text + from, to - from, section_start && from == 0,
-                       &c->normal, &c->scratch, c->e);
+    int rc = normalizer_run(&c->t->normalizer, text + from, to - from, section_start && from == 0,
+                            &c->normal, &c->scratch, c->e);
     *end += rc < 0 ? 0 : c->normal.size;
     return rc;
 }
@@ -227,12 +227,13 @@ static int normalize_literal(struct encoding *c, const char *text, size_t size, 
 static int scan_normalized(struct encoding *c, const char *text, size_t size, bool section_start)
 {
     const struct normalizer *n = &c->t->normalizer;
-    int rc = normalize(n, text, size, section_start, &c->normal, &c->scratch, c->e);
+    int rc = normalizer_run(n, text, size, section_start, &c->normal, &c->scratch, c->e);
     size_t normal_size = c->normal.size;
     c->normal_literal.size = 0;
     if (rc == 0 && c->n_literal > 0 && c->t->normalized.n_tokens > 0) {
         rc = normalize_literal(c, text, size, section_start, normal_size);
-        rc = rc < 0 ? rc : normalize(n, text, size, section_start, &c->normal, &c->scratch, c->e);
+        rc = rc < 0 ? rc
+                    : normalizer_run(n, text, size, section_start, &c->normal, &c->scratch, c->e);
     }
     const struct text_span *spans = (const struct text_span *)(const void *)c->normal_literal.data;
     return rc < 0

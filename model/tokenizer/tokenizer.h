@@ -38,13 +38,23 @@ int tokenizer_encode_literal(const struct tokenizer *t, const char *text, size_t
                              const struct text_span *literal, size_t n_literal, bool add_special,
                              struct buffer *out, struct err *e);
 
-/* The texts of the special tokens that stand before what is before a gap, before what is behind it,
- * and before what is to fill it. False: the vocabulary has none. */
-bool tokenizer_infill_texts(const struct tokenizer *t, const char *out[3]);
+/* The special tokens that stand before what is before a gap, before what is behind it, and before
+ * what is to fill it. False: the vocabulary has none. */
+struct infill_mark {
+    const char *text;
+    uint32_t id;
+};
+bool tokenizer_infill_marks(const struct tokenizer *t, struct infill_mark out[3]);
 
 /* The text before the name of a repository, and the one before each of its files; NULL: the
  * vocabulary has none. */
 void tokenizer_infill_files(const struct tokenizer *t, const char **repository, const char **file);
+
+/* What a model says behind the filling of a gap, beside its end ids: that another file, or another
+ * repository, begins, or nothing more. Gives how many it wrote, TOKENIZER_MAX_INFILL_ENDS at most.
+ */
+enum { TOKENIZER_MAX_INFILL_ENDS = 8 };
+int tokenizer_infill_ends(const struct tokenizer *t, uint32_t out[TOKENIZER_MAX_INFILL_ENDS]);
 
 /* Which bytes the text of a special token can begin with, as it is looked for in a text. */
 void tokenizer_special_starts(const struct tokenizer *t, bool starts[256]);

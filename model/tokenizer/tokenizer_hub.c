@@ -34,7 +34,7 @@ static int read_added(struct tokenizer *t, const struct json_at *at, uint32_t id
     if (!normalized)
         return added_tokens_add(&t->raw, text, strlen(text), &a, e);
     struct buffer normal = {0}, scratch = {0};
-    rc = normalize(&t->normalizer, text, strlen(text), true, &normal, &scratch, e);
+    rc = normalizer_run(&t->normalizer, text, strlen(text), true, &normal, &scratch, e);
     if (rc == 0)
         rc = added_tokens_add(&t->normalized, buffer_cstr(&normal), normal.size, &a, e);
     buffer_free(&normal);

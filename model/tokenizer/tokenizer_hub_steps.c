@@ -161,11 +161,48 @@ int tokenizer_read_pretokenizer(struct tokenizer *t, const struct json_at *at, s
 
 /* ---- decoder ---- */
 
+/* U+2581 becomes a space; nothing else is replaced. */
+static int read_decoder_replace(const struct json_at *at, struct err *e)
+{
+    struct json_at pattern;
+    const char *what, *content;
+    int rc = json_get_string(at, "content", &content, e);
+    rc = rc < 0 ? rc : json_get(at, "pattern", &pattern, e);
+    rc = rc < 0 ? rc : json_get_string(&pattern, "String", &what, e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(what, "\xE2\x96\x81") != 0 || strcmp(content, " ") != 0)
+        return hub_step_unsupported(at, "decoding replacement of", what, NULL, e);
+    return 0;
+}
+
+static int read_decoder_strip(struct tokenizer *t, const struct json_at *at, struct err *e)
+{
+    const char *content;
+    double start, stop;
+    int rc = json_get_string(at, "content", &content, e);
+    rc = rc < 0 ? rc : json_opt_number_min(at, "start", 0, 0, &start, e);
+    rc = rc < 0 ? rc : json_opt_number_min(at, "stop", 0, 0, &stop, e);
+    if (rc < 0)
+        return rc;
+    if (strcmp(content, " ") != 0 || start > 1 || stop > 0)
+        return hub_step_unsupported(at, "decoder", "Strip", "one space at the start", e);
+    t->strip_leading_space = start > 0;
+    return 0;
+}
+
+static int read_decoder_metaspace(struct tokenizer *t, const struct json_at *at, struct err *e)
+{
+    enum metaspace_prepend prepend = METASPACE_ALWAYS;
+    int rc = read_scheme(at, &prepend, e);
+    t->strip_leading_space = prepend != METASPACE_NEVER;
+    return rc;
+}
+
 static int read_decoder_step(struct tokenizer *t, const struct json_at *at, const char *type,
                              void *ctx, struct err *e)
 {
     struct decoder_traits *traits = ctx;
-    const char *content;
     if (strcmp(type, "ByteLevel") == 0) {
         traits->bytes = true;
     } else if (strcmp(type, "ByteFallback") == 0) {
@@ -175,36 +212,13 @@ static int read_decoder_step(struct tokenizer *t, const struct json_at *at, cons
         int rc = json_opt_string(at, "prefix", "##", &traits->prefix, e);
         return rc < 0 ? rc : json_opt_bool(at, "cleanup", true, &traits->cleanup, e);
     } else if (strcmp(type, "Metaspace") == 0) {
-        enum metaspace_prepend prepend = METASPACE_ALWAYS;
-        int rc = read_scheme(at, &prepend, e);
         traits->pieces = true;
-        t->strip_leading_space = prepend != METASPACE_NEVER;
-        return rc;
+        return read_decoder_metaspace(t, at, e);
     } else if (strcmp(type, "Replace") == 0) {
-        struct json_at pattern;
-        const char *what;
-        int rc = json_get_string(at, "content", &content, e);
-        if (rc == 0)
-            rc = json_get(at, "pattern", &pattern, e);
-        if (rc == 0)
-            rc = json_get_string(&pattern, "String", &what, e);
-        if (rc < 0)
-            return rc;
-        if (strcmp(what, "\xE2\x96\x81") != 0 || strcmp(content, " ") != 0)
-            return hub_step_unsupported(at, "decoding replacement of", what, NULL, e);
         traits->pieces = true;
+        return read_decoder_replace(at, e);
     } else if (strcmp(type, "Strip") == 0) {
-        double start, stop;
-        int rc = json_get_string(at, "content", &content, e);
-        if (rc == 0)
-            rc = json_opt_number_min(at, "start", 0, 0, &start, e);
-        if (rc == 0)
-            rc = json_opt_number_min(at, "stop", 0, 0, &stop, e);
-        if (rc < 0)
-            return rc;
-        if (strcmp(content, " ") != 0 || start > 1 || stop > 0)
-            return hub_step_unsupported(at, "decoder", type, "one space at the start", e);
-        t->strip_leading_space = start > 0;
+        return read_decoder_strip(t, at, e);
     } else if (strcmp(type, "Fuse") != 0) {
         return hub_step_unsupported(
             at, "decoder", type,

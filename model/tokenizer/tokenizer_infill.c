@@ -22,16 +22,41 @@ static const char *first_added(const struct tokenizer *t, const char *const *tex
     return NULL;
 }
 
+static const char *const
+    repositories[] = {"<|repo_name|>", "<|fim_repo|>", "<repo_name>", "<reponame>"},
+    *const files[] = {"<|file_sep|>", "<file_sep>"}, *const pads[] = {"<|fim_pad|>", "<fim_pad>"};
+enum {
+    REPOSITORIES = sizeof repositories / sizeof *repositories,
+    FILES = sizeof files / sizeof *files,
+    PADS = sizeof pads / sizeof *pads
+};
+
 void tokenizer_infill_files(const struct tokenizer *t, const char **repository, const char **file)
 {
-    static const char *const repositories[] = {"<|repo_name|>", "<|fim_repo|>", "<repo_name>",
-                                               "<reponame>"},
-                             *const files[] = {"<|file_sep|>", "<file_sep>"};
-    *repository = first_added(t, repositories, sizeof repositories / sizeof *repositories);
-    *file = first_added(t, files, sizeof files / sizeof *files);
+    *repository = first_added(t, repositories, REPOSITORIES);
+    *file = first_added(t, files, FILES);
 }
 
-bool tokenizer_infill_texts(const struct tokenizer *t, const char *out[3])
+static int ids_add(const struct tokenizer *t, const char *const *texts, int n, uint32_t *out,
+                   int n_out)
+{
+    for (int i = 0; i < n; i++) {
+        int64_t id = tokenizer_id_of(t, texts[i]);
+        if (is_added(t, id))
+            out[n_out++] = (uint32_t)id;
+    }
+    return n_out;
+}
+
+int tokenizer_infill_ends(const struct tokenizer *t, uint32_t out[TOKENIZER_MAX_INFILL_ENDS])
+{
+    _Static_assert(REPOSITORIES + FILES + PADS <= TOKENIZER_MAX_INFILL_ENDS, "all fit");
+    int n = ids_add(t, repositories, REPOSITORIES, out, 0);
+    n = ids_add(t, files, FILES, out, n);
+    return ids_add(t, pads, PADS, out, n);
+}
+
+bool tokenizer_infill_marks(const struct tokenizer *t, struct infill_mark out[3])
 {
     static const char *const families[][3] = {
         {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, /* Qwen, CodeGemma */
@@ -50,12 +75,13 @@ bool tokenizer_infill_texts(const struct tokenizer *t, const char *out[3])
         {"<PRE>", "<SUF>", "<MID>"}};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         bool has = true;
-        for (int k = 0; k < 3; k++)
-            has = has && is_added(t, tokenizer_id_of(t, families[i][k]));
-        if (has) {
-            memcpy(out, families[i], 3 * sizeof *out);
-            return true;
+        for (int k = 0; k < 3; k++) {
+            int64_t id = tokenizer_id_of(t, families[i][k]);
+            has = has && is_added(t, id);
+            out[k] = (struct infill_mark){families[i][k], (uint32_t)id};
         }
+        if (has)
+            return true;
     }
     return false;
 }

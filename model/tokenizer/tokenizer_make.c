@@ -84,7 +84,7 @@ int tokenizer_set_piece_text(struct tokenizer *t, uint32_t id, struct err *e)
     if (!memmem(token->text, token->size, "\xE2\x96\x81", 3))
         return 0;
     struct buffer out = {0}, scratch = {0};
-    int rc = normalize(&spaces, token->text, token->size, true, &out, &scratch, e);
+    int rc = normalizer_run(&spaces, token->text, token->size, true, &out, &scratch, e);
     if (rc == 0)
         rc = set_out(t, id, &out, e);
     buffer_free(&out);
@@ -116,7 +116,7 @@ int tokenizer_set_word_text(struct tokenizer *t, uint32_t id, const char *prefix
                                              .with_size = strlen(closer[i][1])}},
                                   .n_steps = 1};
         struct buffer now = {0};
-        rc = normalize(&step, buffer_cstr(&out), out.size, true, &now, &scratch, e);
+        rc = normalizer_run(&step, buffer_cstr(&out), out.size, true, &now, &scratch, e);
         buffer_free(&out);
         out = now;
     }

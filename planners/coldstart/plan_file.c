@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/plan.h"
+
 /* ---- writing ---- */
 
 struct started {
@@ -203,15 +205,10 @@ int coldstart_plan_from_json(const struct json_at *at, const struct coldstart_pr
                              struct arena *arena, struct coldstart_plan *out, struct err *e)
 {
     struct json_at list;
-    const char *kind;
     size_t count;
     int rc;
-    if ((rc = json_expect_format(at, "hp-plan/1", e)) < 0 ||
-        (rc = json_get_string(at, "kind", &kind, e)) < 0)
-        return rc;
-    if (strcmp(kind, "coldstart") != 0)
-        return json_fail(at, e, "is a plan of kind \"%s\", expected \"coldstart\"", kind);
-    if ((rc = json_get(at, "copies", &list, e)) < 0 || (rc = json_as_array(&list, &count, e)) < 0)
+    if ((rc = plan_kind_expect(at, "coldstart", e)) < 0 ||
+        (rc = json_get(at, "copies", &list, e)) < 0 || (rc = json_as_array(&list, &count, e)) < 0)
         return rc;
     if (count > (size_t)p->n_params * (size_t)p->n_devices + (size_t)p->n_ops)
         return json_fail(&list, e,

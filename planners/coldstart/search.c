@@ -84,6 +84,19 @@ static void search_tell(struct coldstart_search *s)
     }
 }
 
+/* The candidate takes the place of the current plan, and of the round's best where it is better. */
+static void candidate_take(struct coldstart_search *s, double latency_s)
+{
+    struct coldstart_plan t = s->current;
+    s->current = s->candidate;
+    s->candidate = t;
+    s->current_s = latency_s;
+    if (latency_s < s->round_s) {
+        s->round_s = latency_s;
+        coldstart_plan_copy(s->p, &s->round, &s->current);
+    }
+}
+
 static void search_anneal(struct coldstart_search *s, const struct coldstart_plan *start,
                           double until, double heat, bool coarse)
 {
@@ -111,18 +124,10 @@ static void search_anneal(struct coldstart_search *s, const struct coldstart_pla
         }
         double latency = search_offer(s, &s->candidate);
         if (latency <= s->current_s ||
-            random_unit(&s->random) < exp((s->current_s - latency) / temperature)) {
-            struct coldstart_plan t = s->current;
-            s->current = s->candidate;
-            s->candidate = t;
-            s->current_s = latency;
-            if (latency < s->round_s) {
-                s->round_s = latency;
-                coldstart_plan_copy(s->p, &s->round, &s->current);
-            }
-        } else {
+            random_unit(&s->random) < exp((s->current_s - latency) / temperature))
+            candidate_take(s, latency);
+        else
             s->rule = rule;
-        }
     }
 }
 

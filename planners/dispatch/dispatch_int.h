@@ -49,7 +49,7 @@ struct dispatch {
     uint64_t probes;
 };
 
-/* That of the pipeline beside which it runs, where there is one. */
+/* The shares of a stage: those of the pipeline beside which it runs, where there is one. */
 static inline struct share_pool *pool_of(const struct dispatch *d, int pipeline, int stage)
 {
     int beside = d->t->pipelines[pipeline].beside;

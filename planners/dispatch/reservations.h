@@ -3,8 +3,8 @@
  * markReserved).
  *
  * Intervals are half-open, in nanoseconds, sorted and disjoint. The past is forgotten as new
- * reservations come. At most LINE_MAX are kept: beyond that the two oldest become one, and the hole
- * between them is lost, never double-booked. Not thread-safe. */
+ * reservations come. At most LINE_MAX_INTERVALS are kept: beyond that the two oldest become one,
+ * and the hole between them is lost, never double-booked. Not thread-safe. */
 #ifndef HP_PLANNERS_DISPATCH_RESERVATIONS_H
 #define HP_PLANNERS_DISPATCH_RESERVATIONS_H
 

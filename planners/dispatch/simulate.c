@@ -146,8 +146,8 @@ static int simulate_reserving(const struct dispatch_topology *t, const struct si
     return rc;
 }
 
-int simulate(const struct dispatch_topology *t, const struct simulate_options *o,
-             arrival_next_fn next, void *next_ctx, struct simulate_result *out, struct err *e)
+int simulate_run(const struct dispatch_topology *t, const struct simulate_options *o,
+                 arrival_next_fn next, void *next_ctx, struct simulate_result *out, struct err *e)
 {
     out->n_models = t->n_models;
     out->models = calloc((size_t)t->n_models, sizeof *out->models);

@@ -12,7 +12,7 @@
 
 /* HP_ENOMEM, and what the stream says. Zero-initialise `out`; simulate_result_free after, also on
  * failure. */
-int simulate(const struct dispatch_topology *t, const struct simulate_options *o,
-             arrival_next_fn next, void *next_ctx, struct simulate_result *out, struct err *e);
+int simulate_run(const struct dispatch_topology *t, const struct simulate_options *o,
+                 arrival_next_fn next, void *next_ctx, struct simulate_result *out, struct err *e);
 
 #endif

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "planners/pipeline/answer.h"
 #include "planners/pipeline/pipeline.h"
+#include "planners/pipeline/pipeline_answer.h"
 
 /* Predictions that differ by more than this part of the recomputed time are a violation. */
 #define PREDICTION_TOLERANCE 1e-6
@@ -177,9 +177,9 @@ static json_t *stage_rows(const struct judge *g, const struct pipeline_schedule 
 /* Times the plan, if nothing in it prevents that, and compares with its own prediction. */
 static int judge_time(struct judge *g, json_t *report, struct err *e)
 {
-    struct answer_figures f;
+    struct pipeline_answer_figures f;
     struct pipeline_schedule schedule;
-    int rc = answer_measure(&g->cost, &g->layout, &f, &schedule, e);
+    int rc = pipeline_answer_measure(&g->cost, &g->layout, &f, &schedule, e);
     if (rc < 0)
         return rc;
     json_object_set_new(report, "makespan_s", json_real(f.makespan_s));

@@ -31,13 +31,22 @@ static int check_request(const struct pipeline_request *rq, struct err *e)
     return 0;
 }
 
+/* The longest step of any table; 1 where nobody knows of one. */
+static int longest_step(const struct profile *p)
+{
+    int longest = 1;
+    for (int i = 0; i < p->n_kinds * p->n_classes; i++)
+        longest = p->tables[i].step > longest ? p->tables[i].step : longest;
+    return longest;
+}
+
 int pipeline_unit(const struct pipeline_request *rq)
 {
     double useful = rq->profile->useful_slice_tokens, most = rq->tokens / 8.0;
     useful = useful < most ? useful : most;
-    return rq->unit > 0                     ? rq->unit
-           : useful > PIPELINE_DEFAULT_UNIT ? (int)useful
-                                            : PIPELINE_DEFAULT_UNIT;
+    int unit = useful > PIPELINE_DEFAULT_UNIT ? (int)useful : PIPELINE_DEFAULT_UNIT,
+        step = longest_step(rq->profile);
+    return rq->unit > 0 ? rq->unit : unit < step ? step : unit / step * step;
 }
 
 /* Cut positions: multiples of the unit, coarser (a multiple of it) where there would be more than

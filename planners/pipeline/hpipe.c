@@ -17,40 +17,59 @@ static double *whole_prompt_sums(struct pipeline_cost *c, int kind)
     return sum;
 }
 
+/* The programme's table: for stages 0..j with layers [0, end) the least that the slowest of them
+ * can take, and where the last one begins then. */
+struct partition {
+    struct pipeline_cost *c;
+    const int *devices;
+    int n;
+    size_t width;
+    double *slowest; /* [stage * width + end] */
+    int *begin;
+};
+
+/* The row of stage j, by that of the stage before; `sum`: seconds of layers on its device. */
+static void partition_extend(const struct partition *p, int j, const double *sum)
+{
+    struct pipeline_cost *c = p->c;
+    const double *earlier = j > 0 ? p->slowest + (size_t)(j - 1) * p->width : NULL;
+    double *slowest = p->slowest + (size_t)j * p->width;
+    for (int end = 0; end <= c->n_layers; end++) {
+        double hop =
+            j + 1 < p->n && end > 0
+                ? cost_wire_seconds(c, p->devices[j], p->devices[j + 1], end, c->tokens, c->batch)
+                : 0;
+        slowest[end] = INFINITY;
+        for (int first = j; first < end; first++) {
+            double before = earlier ? earlier[first] : first == 0 ? 0 : INFINITY;
+            double stage = sum[end] - sum[first] + hop, worst = before > stage ? before : stage;
+            if (worst < slowest[end] && cost_fits(c, p->devices[j], first, end)) {
+                slowest[end] = worst;
+                p->begin[(size_t)j * p->width + (size_t)end] = first;
+            }
+        }
+    }
+}
+
 int hpipe_partition(struct pipeline_cost *c, const int *devices, int n, int *ends, struct err *e)
 {
-    size_t width = (size_t)c->n_layers + 1;
+    struct partition p = {.c = c, .devices = devices, .n = n, .width = (size_t)c->n_layers + 1};
     if (n > c->n_layers)
         return err_set(e, HP_EINFEASIBLE,
                        "%d devices for %d layers: HPipe gives each device at least one layer", n,
                        c->n_layers);
-    double *slowest = arena_alloc(c->arena, (size_t)n * width, sizeof *slowest); /* [stage][end] */
-    int *begin = arena_alloc(c->arena, (size_t)n * width, sizeof *begin);
-    if (!slowest || !begin)
+    p.slowest = arena_alloc(c->arena, (size_t)n * p.width, sizeof *p.slowest);
+    p.begin = arena_alloc(c->arena, (size_t)n * p.width, sizeof *p.begin);
+    if (!p.slowest || !p.begin)
         return err_no_memory(e, "planning a pipeline");
     for (int j = 0; j < n; j++) {
         const double *sum = whole_prompt_sums(c, c->devices[devices[j]].kind);
         if (!sum)
             return err_no_memory(e, "planning a pipeline");
-        for (int end = 0; end <= c->n_layers; end++) {
-            double *best = &slowest[(size_t)j * width + (size_t)end];
-            *best = INFINITY;
-            double hop = j + 1 < n && end > 0 ? cost_wire_seconds(c, devices[j], devices[j + 1],
-                                                                  end, c->tokens, c->batch)
-                                              : 0;
-            for (int first = j; first < end; first++) {
-                double before = j > 0 ? slowest[(size_t)(j - 1) * width + (size_t)first]
-                                      : (first == 0 ? 0 : INFINITY);
-                double stage = sum[end] - sum[first] + hop, worst = before > stage ? before : stage;
-                if (worst < *best && cost_fits(c, devices[j], first, end)) {
-                    *best = worst;
-                    begin[(size_t)j * width + (size_t)end] = first;
-                }
-            }
-        }
+        partition_extend(&p, j, sum);
     }
     int end = c->n_layers;
-    if (!isfinite(slowest[(size_t)(n - 1) * width + (size_t)end]))
+    if (!isfinite(p.slowest[(size_t)(n - 1) * p.width + (size_t)end]))
         return err_set(e, HP_EINFEASIBLE,
                        "the model does not fit over these %d devices in the given order: memory is "
                        "too small or two neighbours "
@@ -58,7 +77,7 @@ int hpipe_partition(struct pipeline_cost *c, const int *devices, int n, int *end
                        n);
     for (int j = n - 1; j >= 0; j--) {
         ends[j] = end;
-        end = begin[(size_t)j * width + (size_t)end];
+        end = p.begin[(size_t)j * p.width + (size_t)end];
     }
     return 0;
 }

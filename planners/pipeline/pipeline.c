@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planners/pipeline/answer.h"
 #include "planners/pipeline/baselines.h"
 #include "planners/pipeline/bound.h"
 #include "planners/pipeline/exact.h"
+#include "planners/pipeline/pipeline_answer.h"
 #include "planners/pipeline/why.h"
 
 /* ---- the devices to consider ---- */
@@ -73,8 +73,9 @@ static void warn_of_unknown(const struct pipeline_request *rq, struct arena *are
     const struct cluster *cl = rq->cluster;
     for (int k = 0; k < cl->n_pools && !rq->devices; k++)
         if (profile_find_kind(rq->profile, cl->pools[k].kind) < 0)
-            answer_warn(arena, a, "%d × %s left out: the profile has no times for that kind",
-                        cl->pools[k].count, cl->pools[k].kind);
+            pipeline_answer_warn(arena, a,
+                                 "%d × %s left out: the profile has no times for that kind",
+                                 cl->pools[k].count, cl->pools[k].kind);
 }
 
 /* Whether no link, in either direction, joins a device to any of the plan's. */
@@ -100,12 +101,14 @@ static void warn_of_unreachable(const struct pipeline_cost *c, const struct layo
         }
     const char *id = c->cluster->devices[c->devices[first].cluster_index].id;
     if (n == 1)
-        answer_warn(c->arena, a, "%s is left out: it has no link to the devices of the plan", id);
+        pipeline_answer_warn(c->arena, a,
+                             "%s is left out: it has no link to the devices of the plan", id);
     else if (n > 1)
-        answer_warn(c->arena, a,
-                    "%d devices are left out, %s the first of them: they have no link to the "
-                    "devices of the plan",
-                    n, id);
+        pipeline_answer_warn(
+            c->arena, a,
+            "%d devices are left out, %s the first of them: they have no link to the "
+            "devices of the plan",
+            n, id);
 }
 
 /* No plan can exist when even the smallest layer is too large: say which, rather than that nothing
@@ -153,10 +156,10 @@ static int plan_search(struct pipeline_cost *c, const struct pipeline_request *r
     if (!rq->brief && !rq->devices &&
         (rc = why_weigh_kinds(c, rq, out, &found.value, kinds, e)) < 0)
         return rc;
-    struct answer_figures f;
-    if ((rc = answer_measure(c, out, &f, NULL, e)) < 0)
+    struct pipeline_answer_figures f;
+    if ((rc = pipeline_answer_measure(c, out, &f, NULL, e)) < 0)
         return rc;
-    double value = answer_value(rq->objective, &f),
+    double value = pipeline_answer_value(rq->objective, &f),
            bound = found.proven ? value : bound_of(c, &options);
     a->bound = bound < value ? bound : value;
     a->gap = a->bound > 0 ? (value - a->bound) / a->bound : 0;
@@ -192,22 +195,23 @@ int pipeline_plan_make(const struct pipeline_request *rq, struct arena *arena,
     int rc = set_up(rq, arena, &c, e);
     if (rc < 0 || (rc = check_smallest(&c, e)) < 0 ||
         (rc = run_method(&c, rq, &layout, &kinds, &a, e)) < 0 ||
-        (rc = layout_split(&c, &layout, e)) < 0 || (rc = answer_fill(&c, &layout, &a, e)) < 0)
+        (rc = layout_split(&c, &layout, e)) < 0 ||
+        (rc = pipeline_answer_fill(&c, &layout, &a, e)) < 0)
         return rc;
     double seconds = rq->env ? (double)(env_now_ns(rq->env) - started) * 1e-9 : 0;
     warn_of_unknown(rq, arena, &a);
     if (rq->method == PIPELINE_EXACT)
         warn_of_unreachable(&c, &layout, &a);
-    answer_warn_extrapolated(&c, &layout, &a);
+    pipeline_answer_warn_extrapolated(&c, &layout, &a);
     int unit = pipeline_unit(rq);
     if (c.unit != unit && rq->method != PIPELINE_EVEN && rq->method != PIPELINE_GPIPE &&
         rq->method != PIPELINE_TP)
-        answer_warn(
+        pipeline_answer_warn(
             arena, &a,
             "slices are planned in steps of %d tokens: %d tokens have more than %d units of %d",
             c.unit, c.tokens, PIPELINE_MAX_UNITS, unit);
     json_memory_reset(); /* a plan that lacks members would be taken for a whole one */
-    a.document = answer_document(&c, rq, &a, seconds);
+    a.document = pipeline_answer_document(&c, rq, &a, seconds);
     if (a.document && !rq->brief)
         rc = why_add(&c, rq, &layout, &kinds, &a, e);
     if (rc == 0 && (!a.document || json_memory_was_short()))

@@ -135,7 +135,7 @@ int pipeline_plan_check(const struct pipeline_request *rq, const struct json_at 
 
 /* What slices are multiples of where the request does not say: 16 tokens, or the shortest useful
  * slice that the profile was measured to have, if that is more, but no more than an eighth of the
- * prompt. */
+ * prompt; of that as many whole steps of the profile's tables as there are, at least one. */
 int pipeline_unit(const struct pipeline_request *rq);
 
 enum { PIPELINE_MAX_DEVICES = 512, PIPELINE_MAX_UNITS = 512, PIPELINE_DEFAULT_UNIT = 16 };

@@ -6,7 +6,7 @@
 #include "planners/pipeline/cost.h"
 #include "planners/pipeline/slicing.h"
 
-enum { LEVELS = 56, PREFIXES = 64, MAX_RULES = 255 };
+enum { SLICING_LEVELS = 56, SLICING_PREFIXES = 64, SLICING_MAX_RULES = 255 };
 
 /* Slices climb or descend from level `start` by `step` a slice, and stay at `top`. */
 struct slicing_rule {
@@ -25,7 +25,7 @@ struct slicing {
     double *slowest;       /* the same of the slowest stage or hop; only while it is made */
 
     uint16_t *longest; /* [level * n_units + position] end of the longest slice from there */
-    struct slicing_rule rules[MAX_RULES];
+    struct slicing_rule rules[SLICING_MAX_RULES];
     int n_rules;
     uint8_t *best_rule; /* [prefix step * n_units + length - 1] */
     int prefix_step;    /* units */

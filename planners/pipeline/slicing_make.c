@@ -84,13 +84,13 @@ static int set_levels(struct slicing *s, struct err *e)
 {
     const struct pipeline_cost *c = &s->cost;
     size_t n = (size_t)c->n_units;
-    s->longest = slicing_keep(s, LEVELS * n, sizeof *s->longest);
+    s->longest = slicing_keep(s, SLICING_LEVELS * n, sizeof *s->longest);
     if (!s->longest)
         return err_no_memory(e, "preparing slices");
     double low = s->slowest[c->row[0] + 1], high = s->slowest[c->row[0] + c->n_units];
     low = low > 0 ? low : high * 1e-3;
-    for (int level = 0; level < LEVELS; level++) {
-        double limit = low * pow(high / low, (double)level / (LEVELS - 1)) * (1 + 1e-12);
+    for (int level = 0; level < SLICING_LEVELS; level++) {
+        double limit = low * pow(high / low, (double)level / (SLICING_LEVELS - 1)) * (1 + 1e-12);
         for (int at = 0; at < c->n_units; at++) {
             int end = at + 1;
             while (end < c->n_units && s->slowest[c->row[at] + end + 1] <= limit)
@@ -103,13 +103,13 @@ static int set_levels(struct slicing *s, struct err *e)
 
 static void add_rule(struct slicing *s, int start, int top, int step)
 {
-    if (start >= 0 && start < LEVELS && s->n_rules < MAX_RULES)
+    if (start >= 0 && start < SLICING_LEVELS && s->n_rules < SLICING_MAX_RULES)
         s->rules[s->n_rules++] = (struct slicing_rule){(uint8_t)start, (uint8_t)top, (int8_t)step};
 }
 
 static void set_rules(struct slicing *s)
 {
-    for (int top = 0; top < LEVELS; top++) {
+    for (int top = 0; top < SLICING_LEVELS; top++) {
         add_rule(s, top, top, 0);
         add_rule(s, top - 9, top, 1);
         add_rule(s, top - 16, top, 2);
@@ -173,7 +173,7 @@ static int set_best_rules(struct slicing *s, struct arena *scratch, struct err *
 {
     size_t n = (size_t)s->cost.n_units;
     struct race r = {.s = s};
-    s->prefix_step = (s->cost.n_units + PREFIXES - 1) / PREFIXES;
+    s->prefix_step = (s->cost.n_units + SLICING_PREFIXES - 1) / SLICING_PREFIXES;
     s->best_rule = slicing_keep(s, ((n - 1) / (size_t)s->prefix_step + 1) * n, 1);
     r.state = arena_alloc(scratch, 2 * (size_t)s->n_stages, sizeof(double));
     r.last = arena_alloc(scratch, 2 * (size_t)s->n_stages, sizeof(double));

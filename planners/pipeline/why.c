@@ -42,16 +42,16 @@ static void compare_methods(const struct pipeline_request *rq, double chosen, st
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         struct pipeline_cost c;
         struct layout l;
-        struct answer_figures f;
+        struct pipeline_answer_figures f;
         struct err e = {0};
         char reason[900], value[64];
         if (cost_init(&c, rq, rq->devices, rq->n_devices, arena, &e) < 0 ||
-            run_baseline(&c, i, &l, &e) < 0 || answer_measure(&c, &l, &f, NULL, &e) < 0) {
+            run_baseline(&c, i, &l, &e) < 0 || pipeline_answer_measure(&c, &l, &f, NULL, &e) < 0) {
             snprintf(reason, sizeof reason, "not possible: %s", e.text);
             plan_add_why(plan, names[i], NAN, reason);
             continue;
         }
-        double v = answer_value(rq->objective, &f);
+        double v = pipeline_answer_value(rq->objective, &f);
         describe_value(rq->objective, v, value, sizeof value);
         if (v > chosen * (1 + 1e-9))
             snprintf(reason, sizeof reason, "%s, %.2f times as much", value, v / chosen);
@@ -147,11 +147,11 @@ static void explain_unused(const struct pipeline_cost *c, const struct pipeline_
 int why_add(struct pipeline_cost *c, const struct pipeline_request *rq, const struct layout *chosen,
             const struct why_kinds *kinds, struct pipeline_answer *a, struct err *e)
 {
-    struct answer_figures f;
-    int rc = answer_measure(c, chosen, &f, NULL, e);
+    struct pipeline_answer_figures f;
+    int rc = pipeline_answer_measure(c, chosen, &f, NULL, e);
     if (rc < 0)
         return rc;
-    double value = answer_value(rq->objective, &f);
+    double value = pipeline_answer_value(rq->objective, &f);
     explain_unused(c, rq, chosen, value, kinds, a->document);
     compare_methods(rq, value, c->arena, a->document);
     return 0;

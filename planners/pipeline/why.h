@@ -3,7 +3,7 @@
 #ifndef HP_PLANNERS_PIPELINE_WHY_H
 #define HP_PLANNERS_PIPELINE_WHY_H
 
-#include "planners/pipeline/answer.h"
+#include "planners/pipeline/pipeline_answer.h"
 
 /* The best plan found that uses all devices of a kind of which the chosen plan leaves some out. */
 struct why_kind {

@@ -234,7 +234,7 @@ static int program_build(struct pools_builder *b, struct err *e)
         if ((b->kind_row[k] = lp_row_add(b->lp, NULL, LP_AT_MOST, b->p->kinds[k].count, e)) < 0)
             return err_no_memory(e, "writing the published programme");
     for (int m = 0; m < b->p->n_models; m++)
-        b->unit += b->p->kinds[0].count / pools_fastest_s(b->p, m);
+        b->unit += b->p->kinds[0].count / pools_whole_s(b->p, m);
     for (int m = 0; m < b->p->n_models && rc == 0; m++)
         rc = model_add(b, m, e);
     return rc;

@@ -1,9 +1,11 @@
 #include "planners/pools/pools.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/plan.h"
+#include "planners/pools/fastest.h"
 #include "planners/pools/grid.h"
 #include "planners/pools/large.h"
 #include "planners/pools/milp.h"
@@ -30,20 +32,32 @@ static void structures_free(const struct pools_problem *p, struct pools_structur
     free(by_model);
 }
 
-static int cannot_meet(const struct pools_problem *p, int model, struct err *e)
+/* Pipelines of a rule have at most so many stages. */
+static int rule_stages(const struct pools_problem *p, enum pools_rule rule)
 {
+    int most = rule == POOLS_WHOLE ? 1 : rule == POOLS_CHAINS ? 2 : POOLS_MAX_STAGES;
+    return most < p->max_stages ? most : p->max_stages;
+}
+
+static int cannot_meet(const struct pools_problem *p, int model, enum pools_rule rule,
+                       struct err *e)
+{
+    enum { KIND_SHOWN = 40 };
     const struct pools_model *m = &p->models[model];
-    double fastest = pools_fastest_s(p, model);
-    if (!isfinite(fastest))
+    struct pools_fastest f = pools_fastest_find(p, model, rule_stages(p, rule));
+    char kinds[POOLS_MAX_STAGES * (KIND_SHOWN + sizeof ", then ")] = "";
+    if (!isfinite(f.seconds))
         return err_set(e, HP_EINFEASIBLE,
                        "%s: nothing can run it: no kind of device has times for all of its layers "
-                       "at one share and batch",
-                       m->name);
+                       "at one share and batch%s",
+                       m->name, rule_stages(p, rule) > 1 ? ", and no pipeline of several has" : "");
+    for (int i = 0, n = 0; i < f.n_stages; i++)
+        n += snprintf(kinds + n, sizeof kinds - (size_t)n, "%s%.*s", i ? ", then " : "",
+                      (int)KIND_SHOWN, p->kinds[f.kinds[i]].name);
     err_set(e, HP_EINFEASIBLE,
             "%s: no pipeline meets its deadline: %.4g ms less a margin of %.3g %% leaves %.4g ms, "
-            "and one request on the fastest "
-            "device takes %.4g ms",
-            m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, fastest * 1e3);
+            "and one request takes at least %.4g ms (%s)",
+            m->name, m->slo_s * 1e3, m->margin * 100, m->budget_s * 1e3, f.seconds * 1e3, kinds);
     return err_hint(e, "raise its slo_s, lower slo_margin, or add a faster kind of device");
 }
 
@@ -55,7 +69,7 @@ static int structures_all(const struct pools_problem *p, enum pools_rule rule, b
     for (int m = 0; rc == 0 && m < p->n_models; m++) {
         rc = pools_structures_make(p, m, rule, keep_fine, &s[m], e);
         if (rc == 0 && s[m].count == 0)
-            rc = cannot_meet(p, m, e);
+            rc = cannot_meet(p, m, rule, e);
     }
     if (rc < 0) {
         structures_free(p, s);

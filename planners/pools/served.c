@@ -27,7 +27,7 @@ int pools_load_is_met(const struct dispatch_topology *t, double level, double ta
         struct simulate_options o = {.miss_limit = limits};
         struct simulate_result r = {0};
         arrivals_init(&a, ARRIVALS_POISSON, rates, t->n_models, seconds, seed + (uint64_t)i);
-        int rc = simulate(t, &o, arrivals_next, &a, &r, e);
+        int rc = simulate_run(t, &o, arrivals_next, &a, &r, e);
         bool stopped = r.stopped;
         for (int m = 0; rc == 0 && m < t->n_models; m++) {
             uint64_t gone = r.models[m].dropped + r.models[m].late;

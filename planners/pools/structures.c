@@ -302,7 +302,7 @@ void pools_structures_free(struct pools_structures *s)
     *s = (struct pools_structures){0};
 }
 
-double pools_fastest_s(const struct pools_problem *p, int model)
+double pools_whole_s(const struct pools_problem *p, int model)
 {
     const struct pools_model *m = &p->models[model];
     double best = INFINITY;

@@ -44,8 +44,8 @@ int pools_structures_make(const struct pools_problem *p, int model, enum pools_r
                           bool keep_fine, struct pools_structures *out, struct err *e);
 void pools_structures_free(struct pools_structures *s);
 
-/* Least seconds that model m needs for one request with nothing in its way; the kinds' NICs
- * included. INFINITY: not profiled. */
-double pools_fastest_s(const struct pools_problem *p, int model);
+/* Least seconds of a batch of the model whole on one device. INFINITY: no kind has all its times.
+ */
+double pools_whole_s(const struct pools_problem *p, int model);
 
 #endif

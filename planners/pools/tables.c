@@ -42,66 +42,92 @@ static void table_offer(struct rate_table *t, const struct pools_structure *all,
     t->who[cell] = (struct table_origin){structure, -1, rate, 0};
 }
 
-/* Offers the structure at every point where it needs all the devices: kinds[0..n) are those it
- * uses. */
-static void offer_structure(const struct sharing *w, struct rate_table *t,
-                            const struct pools_structure *all, int index, double *rates)
+/* A structure that is offered: the kinds that it uses, and for each rates[0 .. size): what so many
+ * devices of that kind give. */
+struct offering {
+    int index, n_kinds, kinds[POOLS_MAX_STAGES];
+    const double *rates[POOLS_MAX_STAGES];
+};
+
+/* `room`: for rates of all kinds. False: there is no device of some kind. */
+static bool offering_make(const struct grid *g, const struct pools_structure *s, double *room,
+                          struct offering *o)
 {
-    const struct grid *g = &w->g;
-    const struct pools_structure *s = &all[index];
-    int kinds[POOLS_MAX_STAGES], n = 0, widest = 0;
-    for (int k = 0; k < g->n; k++)
-        widest = g->size[k] > widest ? g->size[k] : widest;
     for (int k = 0; k < g->n; k++)
         for (int d = 0; d < s->n_stages; d++)
             if (s->stages[d].kind == k) {
-                kind_rates(s, k, g->size[k] - 1, rates + n * widest);
-                kinds[n++] = k;
+                kind_rates(s, k, g->size[k] - 1, room);
+                o->rates[o->n_kinds] = room;
+                o->kinds[o->n_kinds++] = k;
+                room += g->size[k];
                 break;
             }
-    int at[POOLS_MAX_STAGES];
-    for (int i = 0; i < n; i++) {
-        if (g->size[kinds[i]] < 2)
-            return;
-        at[i] = 1;
-    }
-    for (;;) {
-        double before = INFINITY;
-        int cell = 0;
-        for (int i = 0; i < n; i++)
-            cell += at[i] * g->stride[kinds[i]];
-        for (int i = 0; i < n - 1; i++)
-            before = fmin(before, rates[i * widest + at[i]]);
-        const double *last = rates + (n - 1) * widest;
-        int stride = g->stride[kinds[n - 1]],
-            most = w->rule == POOLS_ANY ? g->size[kinds[n - 1]] - 1 : 1;
-        for (int j = 1; j <= most; j++) {
-            double rate = fmin(before, last[j]);
-            if (rate > 0)
-                table_offer(t, all, cell + (j - 1) * stride, rate, index);
-            if (last[j] >= before)
-                break;
-        }
-        int i = n - 2;
-        for (; i >= 0; i--) {
-            if (++at[i] < (w->rule == POOLS_ANY ? g->size[kinds[i]] : 2))
-                break;
-            at[i] = 1;
-        }
-        if (i < 0)
-            return;
+    for (int i = 0; i < o->n_kinds; i++)
+        if (g->size[o->kinds[i]] < 2)
+            return false;
+    return true;
+}
+
+/* Offers it with at[] devices of each kind but the last, and any number of that one which pays. */
+static void offer_row(const struct sharing *w, struct rate_table *t,
+                      const struct pools_structure *all, const struct offering *o, const int *at)
+{
+    const struct grid *g = &w->g;
+    double before = INFINITY;
+    int cell = 0, n = o->n_kinds;
+    for (int i = 0; i < n; i++)
+        cell += at[i] * g->stride[o->kinds[i]];
+    for (int i = 0; i < n - 1; i++)
+        before = fmin(before, o->rates[i][at[i]]);
+    const double *last = o->rates[n - 1];
+    int stride = g->stride[o->kinds[n - 1]],
+        most = w->rule == POOLS_ANY ? g->size[o->kinds[n - 1]] - 1 : 1;
+    for (int j = 1; j <= most; j++) {
+        double rate = fmin(before, last[j]);
+        if (rate > 0)
+            table_offer(t, all, cell + (j - 1) * stride, rate, o->index);
+        if (last[j] >= before)
+            break;
     }
 }
 
-/* Lists the points where one more device of every kind in use pays, for structures of one sequence
- * of kinds (key) or all (-1). */
+/* The next numbers of devices of all kinds but the last; false: these were the last. */
+static bool offering_next(const struct sharing *w, const struct offering *o, int *at)
+{
+    for (int i = o->n_kinds - 2; i >= 0; i--) {
+        if (++at[i] < (w->rule == POOLS_ANY ? w->g.size[o->kinds[i]] : 2))
+            return true;
+        at[i] = 1;
+    }
+    return false;
+}
+
+/* Offers the structure at every point where it needs all the devices. */
+static void offer_structure(const struct sharing *w, struct rate_table *t,
+                            const struct pools_structure *all, int index, double *rates)
+{
+    struct offering o = {.index = index};
+    int at[POOLS_MAX_STAGES];
+    if (!offering_make(&w->g, &all[index], rates, &o))
+        return;
+    for (int i = 0; i < o.n_kinds; i++)
+        at[i] = 1;
+    do
+        offer_row(w, t, all, &o, at);
+    while (offering_next(w, &o, at));
+}
+
+/* Adds to t->items the points where one more device of every kind in use pays, of what stands in
+ * the table now. */
 static int table_list_items(const struct sharing *w, struct rate_table *t, double *upto,
                             struct err *e)
 {
     const struct grid *g = &w->g;
-    t->items = malloc((size_t)g->cells * sizeof *t->items);
-    if (!t->items)
+    struct table_item *items =
+        realloc(t->items, ((size_t)t->n_items + (size_t)g->cells) * sizeof *items);
+    if (!items)
         return err_no_memory(e, "sharing out the devices");
+    t->items = items;
     for (int c = 0; c < g->cells; c++) {
         int at[POOLS_MAX_KINDS];
         double below = 0;
@@ -218,7 +244,6 @@ static int offer_pairs(const struct sharing *w, int m, struct rate_table *t, str
     return rc;
 }
 
-/* Any number of pipelines of any structure. */
 int table_unlimited(const struct sharing *w, int m, struct err *e)
 {
     struct rate_table *t = &w->tables[m];
@@ -243,63 +268,70 @@ int table_unlimited(const struct sharing *w, int m, struct err *e)
     return rc;
 }
 
-/* At most `limit` pipelines of one sequence of kinds: the sequences join one after the other. Items
- * of all sequences stand in t->items, those of one next to each other. */
+/* ---- sequences of kinds, one after the other ---- */
+
+/* Each sequence of kinds that a structure has, once. NULL: no memory. */
+static int *sequences_list(const struct sharing *w, const struct pools_structures *all, int *n)
+{
+    int *keys = malloc((size_t)(all->count + 1) * sizeof *keys);
+    *n = 0;
+    for (int i = 0; keys && i < all->count; i++) {
+        int key = sequence_of(w->p, &all->items[i]), known = 0;
+        while (known < *n && keys[known] != key)
+            known++;
+        if (known == *n)
+            keys[(*n)++] = key;
+    }
+    return keys;
+}
+
+/* Offers anew, at every point, what structures of one sequence of kinds give. */
+static void offer_sequence(const struct sharing *w, struct rate_table *t,
+                           const struct pools_structures *all, int key, double *rates)
+{
+    memset(t->single, 0, (size_t)w->g.cells * sizeof *t->single);
+    for (int c = 0; c < w->g.cells; c++)
+        t->who[c].a = -1;
+    for (int i = 0; i < all->count; i++)
+        if (sequence_of(w->p, &all->items[i]) == key)
+            offer_structure(w, t, all->items, i, rates);
+}
+
+/* Up to `limit` of the items[first..n_items) join what there is at each point. */
+static int items_join(const struct sharing *w, struct rate_table *t, int first, int limit,
+                      double *before, struct err *e)
+{
+    size_t bytes = (size_t)w->g.cells * sizeof *before;
+    for (int round = 0; round < limit; round++) {
+        memcpy(before, t->best, bytes);
+        int rc = level_add(w, t, e);
+        if (rc < 0)
+            return rc;
+        int *last = t->last + (size_t)(t->n_levels - 1) * (size_t)w->g.cells;
+        for (int i = first; i < t->n_items; i++)
+            take_item(&w->g, &t->items[i], i, before, t->best, last);
+        if (memcmp(before, t->best, bytes) == 0)
+            break; /* one more pipeline of these kinds serves nothing more */
+    }
+    return 0;
+}
+
+/* The sequences join one after the other: t->items has those of each next to each other. */
 int table_limited(const struct sharing *w, int m, int limit, struct err *e)
 {
     struct rate_table *t = &w->tables[m];
     const struct pools_structures *all = &w->by_model[m];
-    int *keys = malloc((size_t)(all->count + 1) * sizeof *keys), n_keys = 0;
-    double *rates = rate_room(&w->g), *upto = malloc((size_t)w->g.cells * sizeof *upto),
-           *before = malloc((size_t)w->g.cells * sizeof *before);
-    int rc = keys && rates && upto && before ? 0 : err_no_memory(e, "sharing out the devices");
-    for (int i = 0; rc == 0 && i < all->count; i++) {
-        int key = sequence_of(w->p, &all->items[i]), known = 0;
-        while (known < n_keys && keys[known] != key)
-            known++;
-        if (known == n_keys)
-            keys[n_keys++] = key;
-    }
-    struct table_item *gathered = NULL;
-    int n_gathered = 0;
-    if (rc == 0)
-        rc = table_prepare(w, t, e);
+    size_t bytes = (size_t)w->g.cells * sizeof(double);
+    int n_keys, *keys = sequences_list(w, all, &n_keys);
+    double *rates = rate_room(&w->g), *upto = malloc(bytes), *before = malloc(bytes);
+    int rc = keys && rates && upto && before ? table_prepare(w, t, e)
+                                             : err_no_memory(e, "sharing out the devices");
     for (int k = 0; rc == 0 && k < n_keys; k++) {
-        memset(t->single, 0, (size_t)w->g.cells * sizeof *t->single);
-        for (int c = 0; c < w->g.cells; c++)
-            t->who[c].a = -1;
-        for (int i = 0; i < all->count; i++)
-            if (sequence_of(w->p, &all->items[i]) == keys[k])
-                offer_structure(w, t, all->items, i, rates);
-        t->items = NULL;
-        t->n_items = 0;
-        if ((rc = table_list_items(w, t, upto, e)) < 0)
-            break;
-        struct table_item *more =
-            realloc(gathered, (size_t)(n_gathered + t->n_items + 1) * sizeof *more);
-        if (!more) {
-            free(t->items);
-            t->items = NULL;
-            rc = err_no_memory(e, "sharing out the devices");
-            break;
-        }
-        gathered = more;
-        memcpy(gathered + n_gathered, t->items, (size_t)t->n_items * sizeof *more);
-        for (int round = 0; round < limit && rc == 0; round++) {
-            memcpy(before, t->best, (size_t)w->g.cells * sizeof *before);
-            if ((rc = level_add(w, t, e)) < 0)
-                break;
-            for (int i = 0; i < t->n_items; i++)
-                take_item(&w->g, &t->items[i], n_gathered + i, before, t->best,
-                          t->last + (size_t)(t->n_levels - 1) * (size_t)w->g.cells);
-            if (memcmp(before, t->best, (size_t)w->g.cells * sizeof *before) == 0)
-                break; /* one more pipeline of these kinds serves nothing more */
-        }
-        n_gathered += t->n_items;
-        free(t->items);
+        int first = t->n_items;
+        offer_sequence(w, t, all, keys[k], rates);
+        rc = table_list_items(w, t, upto, e);
+        rc = rc < 0 ? rc : items_join(w, t, first, limit, before, e);
     }
-    t->items = gathered;
-    t->n_items = n_gathered;
     free(keys);
     free(rates);
     free(upto);

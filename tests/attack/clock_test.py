@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"))
@@ -48,13 +49,17 @@ class Clocked:
         folder = os.path.join(self.cluster.folder, f"extra-{time.monotonic_ns()}")
         agent = subprocess.Popen([os.path.join(BUILD, "hp-agent"), "--join", self.cluster.hpctl("context", "ls")[0]["control"], "--token", token, "--dir", folder, "--cores", "0",
                                   "--memory", "64MiB", "--network", "lo"], env=self.cluster.env, stderr=subprocess.PIPE, text=True)
-        try:
-            _, said = agent.communicate(timeout=4 * SCALE)
-            return False, said
-        except subprocess.TimeoutExpired:
-            agent.terminate()
-            _, said = agent.communicate(timeout=20 * SCALE)
-            return " joined " in said, said
+        patience = threading.Timer(20 * SCALE, agent.kill)
+        patience.start()
+        said, let_in = "", False
+        for line in agent.stderr:  # to its end: who is not let in says why and ends
+            said += line
+            if " joined " in line:
+                let_in = True
+                agent.terminate()
+        agent.wait()
+        patience.cancel()
+        return let_in, said
 
 
 @test

@@ -52,8 +52,7 @@ def an_agent_without_descriptors_serves_on_and_fails_by_name_what_it_cannot_take
                 print(f"# {kind}: {why}")
                 finish(reader, whole)
                 assert text(c) == whole and c.agent("a1")["pid"] == pid
-            if "other" in [d["name"] for d in c.hpctl("ps")]:
-                c.hpctl("undeploy", "other")
+            c.take_away("other")
             c.deploy("other", c.weights_of_its_own(1), "--agents", "a1", "--upload", "--compute", "f32")
             assert text(c, model="other") and text(c) == whole and c.agent("a1")["state"] == "running"
 

@@ -64,8 +64,7 @@ def deploys(c, model, *options):
         c.hpctl("deploy", model, "--name", "other", "--upload", "--compute", "f32", *options, timeout=60)
         return None
     except Failed as e:
-        if "other" in [d["name"] for d in c.hpctl("ps")]:
-            c.hpctl("undeploy", "other")
+        c.take_away("other")
         return e.message
 
 

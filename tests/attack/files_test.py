@@ -283,8 +283,7 @@ def lying_models_are_deployed_or_refused_and_end_nobody():
                     refused += 1
                 for pid in pids:
                     assert os.path.exists(f"/proc/{pid}"), f"seed {SEED}: {model}, {what}, version {i}: process {pid} is gone"
-                if "liar" in [d["name"] for d in c.hpctl("ps")]:
-                    c.hpctl("undeploy", "liar")
+                c.take_away("liar")
         print(f"# {served} served, {refused} refused")
         assert c.answer("good", "Hello!", max_tokens=20) == whole
 
@@ -313,8 +312,7 @@ def hostile_plans_are_deployed_or_refused():
                 refused += 1
             for pid in pids:
                 assert os.path.exists(f"/proc/{pid}"), f"seed {SEED}: process {pid} is gone; the plan is {path}"
-            if "liar" in [d["name"] for d in c.hpctl("ps")]:
-                c.hpctl("undeploy", "liar")
+            c.take_away("liar")
         print(f"# {served} served, {refused} refused")
         assert c.answer("good", "Hello!", max_tokens=20) == whole
 

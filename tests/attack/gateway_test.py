@@ -193,6 +193,10 @@ def wrong_types(c):
     for kind in ("text/plain", "multipart/form-data; boundary=x", "application/jsonx"):
         status, error = ask(f"Content-Type: {kind}")
         assert status == 415 and "application/json" in error["message"], (kind, status, error)
+    for coding in ("gzip", "deflate", "identity, gzip"):
+        status, error = ask("Content-Type: application/json", f"Content-Encoding: {coding}")
+        assert status == 415 and "compressed" in error["message"], (coding, status, error)
+    assert ask("Content-Type: application/json", "Content-Encoding: Identity")[0] == 404
     form = "Content-Type: application/x-www-form-urlencoded"  # what `curl -d` says
     for lines in (["Content-Type: application/json; charset=utf-8"], ["Content-Type: APPLICATION/JSON"], ["X-No-Type: 1"], [form], [form + "; charset=utf-8"], [form, "User-Agent: curl/8.5.0", "Accept: */*"]):
         status, error = ask(*lines)
@@ -401,12 +405,13 @@ def message(text, more=""):
 BREAKING = [  # name, body, what the answer names, whether it is a field; the path, if it is not the chats'
     ("10 000 stop strings", chat_body("x", stop=["x"] * 10000), "stop", True),
     ("n of a billion", chat_body("x", n=10 ** 9), "n", True),
-    ("lists 100 000 deep", message("x", ', "stop": ' + "[" * 100000 + "]" * 100000), "deep", False),
-    ("objects 100 000 deep", message("x", ', "metadata": ' + '{"a":' * 100000 + "1" + "}" * 100000), "deep", False),
+    ("lists 100 000 deep", message("x", ', "stop": ' + "[" * 100000 + "]" * 100000), "stop", True),
+    ("objects 100 000 deep", message("x", ', "metadata": ' + '{"a":' * 100000 + "1" + "}" * 100000), "metadata", True),
     ("a key that is there twice", message("x", ', "n": 1, "n": 2'), "n", False),
     ("1e999", message("x", ', "temperature": 1e999'), "too big|overflow|range|1e999", False),
     ("half of a pair", message("\\ud800"), "Unicode", False),
-    ("a NUL that is escaped", message("a\\u0000b"), "NUL|u0000", False),
+    ("a NUL that is escaped", message("a\\u0000b"), "messages", True),
+    ("half of a letter", chat_body("x", user="\u00e9").replace(b"\\u00e9", b"\xc3"), "UTF-8 at byte 75, in its member \"user\"", False),
     ("a NUL as it is", message("a\0b"), "control|NUL|byte", False),
     ("a schema that is itself", chat_body("x", guided_json={"$ref": "#"}), "guided_json", True),
     ("a schema without an end", chat_body("x", guided_json={"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}), "guided_json", True),
@@ -418,6 +423,9 @@ BREAKING = [  # name, body, what the answer names, whether it is a field; the pa
     ("100 000 of logit_bias", chat_body("x", logit_bias={str(i): 1 for i in range(100000)}), "logit_bias", True),
     ("100 000 variables of the template", chat_body("x", chat_template_kwargs={f"k{i}": {} for i in range(100000)}), "chat_template_kwargs", True),
     ("20 000 tools", chat_body("x", tools=[{"type": "function", "function": {"name": f"f{i}", "parameters": {}}} for i in range(20000)]), "tools", True),
+    ("45 calls of 11 000 lists", json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": json.dumps({"a": [[]] * 11000})}}] * 45}]}).encode(), "messages", True),
+    ("50 000 files beside a gap", json.dumps({"input_prefix": "x", "input_suffix": "y", "input_extra": [{"filename": "a", "text": "b"}] * 50000}).encode(), "input_extra", True, "/infill"),
     ("ways of ways", chat_body("x", guided_json={"allOf": [{"anyOf": [{"properties": {f"a{i}": {"type": "string"}}}, {"properties": {f"b{i}": {"type": "integer"}}}]} for i in range(12)]}), "guided_json", True),
     ("a million token ids", json.dumps({"model": "demo", "prompt": [i % 900 for i in range(999900)]}).encode(), "prompt", True, "/v1/completions"),
     ("a million token ids in prompts", json.dumps({"model": "demo", "prompt": [list(range(2000)) for _ in range(490)], "n": 0}).encode(), "n", True, "/v1/completions"),
@@ -511,6 +519,10 @@ def half_closed_clients_get_their_answer_and_closed_ones_free_their_sequence():
             d = c.hpctl("describe", "demo")
             return d["sequences_active"] == 0 and all(stage.get("sequences", 0) == 0 for stage in d["stages"])
 
+        def asked_now():
+            d = c.hpctl("describe", "demo")
+            return d["sequences_active"] + d["sequences_waiting"]
+
         def cancelled():
             text = c.request("GET", "/metrics")[1]
             return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith("hp_sequences_cancelled_total"))
@@ -521,7 +533,7 @@ def half_closed_clients_get_their_answer_and_closed_ones_free_their_sequence():
             s = connect(c.port)
             s.sendall(post(chat_body("Tell me a story.", ignore_eos=True)))
             sockets.append(s)
-        time.sleep(0.1)
+        c.wait("most of them are known", lambda: asked_now() >= 24)
         for s in sockets:
             s.close()
         c.wait("nothing runs for clients that are gone", idle, 5)
@@ -767,13 +779,13 @@ def sigterm_lets_streams_end_in_words():
             heard, whole, third = Draining(c, process).run()
             assert heard[-1] is None and heard[-2]["choices"][0]["finish_reason"] == "length", heard[-2:]
             assert "HTTP/1.1 200" in whole, whole[:200]
-            assert third[0] == 503 and third[1]["connection"] == "close", third
+            assert third[0] == 503 and third[1]["connection"] == "close" and int(third[1]["retry-after"]) > 0, third
         # Again without patience.
         with Restarted(c, "--drain-seconds", "0") as process:
             c.wait("it is ready", lambda: c.request("GET", "/ready/demo")[0] == 200)
             heard, whole, third = Draining(c, process).run()
             assert heard[-1] is None and "stopping" in heard[-2]["error"]["message"], heard[-2:]
-            assert "HTTP/1.1 503" in whole and "stopping" in whole, whole[:300]
+            assert "HTTP/1.1 503" in whole and "stopping" in whole and "retry-after: " in whole.lower(), whole[:300]
             assert third is None or third[0] == 503, third
 
 

@@ -60,14 +60,16 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
         whole, generation = text(c), c.hpctl("describe", "demo")["generation"]
         pid = c.local()["coordinator"]["pid"]
         told = 0
-        for round_ in range(2):
+        for round_ in range(8):
+            if round_ > 1 and told:
+                break  # else the box was so busy that few logs were looked at
             liar = Liar(c, "a2", 6, SEED + round_)
             before, answers = memory(pid), 0
             while liar.running():
                 assert text(c) == whole, f"seed {SEED + round_}"
                 c.hpctl("ps")
                 c.hpctl("node", "ls")
-                logs = c.run("logs", "a2").stdout if 2 <= answers < 5 else ""  # a terminal would obey what it says there
+                logs = c.run("logs", "a2").stdout if answers < 5 or not told else ""  # a terminal would obey what it says there
                 assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", logs), repr(logs)
                 told += logs == "info?]0;obey??[2J?1m\ttab\nlast\n"  # mostly: it also says bytes that are flipped
                 answers += 1
@@ -76,7 +78,7 @@ def a_liar_beside_a_deployment_changes_nothing_in_it():
             assert c.local()["coordinator"]["pid"] == pid and os.path.exists(f"/proc/{pid}")
             assert c.hpctl("describe", "demo")["generation"] == generation, "the deployment was rewired"
             assert grown < 100 * MIB, grown
-            assert answers > 1, answers
+            assert answers, "nobody asked beside it"
             c.hpctl("local", "start", "--agent", "a2")
             c.wait("a2 is back", lambda: c.member("a2") == "ready", 20)
         assert told > 0
@@ -106,8 +108,7 @@ def a_liar_within_a_deployment_fails_it_with_a_reason_until_it_is_removed():
                 assert time.monotonic() - began < 60 * SCALE
                 assert text(c) == whole
                 assert [text(c, 900, k) for k in range(2)] == spilled  # each makes room for the other
-                if "both" in [d["name"] for d in c.hpctl("ps")]:
-                    c.run("undeploy", "both")  # which may have gone meanwhile
+                c.take_away("both")
             print(f"# seed {SEED + 100 + round_}: {liar.end()}; deployments with it: {codes}")
             grown = memory(pid) - before
             assert codes and grown < 200 * MIB, (codes, grown)

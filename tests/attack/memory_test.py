@@ -207,8 +207,7 @@ def allocations_that_fail_fail_requests_and_end_nobody():
                     print(f"# {percent} % from {least} bytes: deploy said: {e.message[:150]}")
             s.fail(0, 0)
             assert running(c), (percent, least, c.local())
-            if "second" in [d["name"] for d in c.hpctl("ps")]:
-                c.hpctl("undeploy", "second")
+            c.take_away("second")
             c.wait("it serves again", lambda: c.request("POST", "/v1/completions", STORY)[0] == 200, 30)
             assert text(c) == whole, (percent, least)
         print(f"# {outcomes}")

@@ -10,7 +10,7 @@
  *      ask - KEY_FILE    of every line VERB<tab>ARGUMENTS<tab>BYTES of its standard input a
  * question with so many bytes beside it; prints each answer's code, or "nothing"
  *
- * The others print "sent", and then the answer's bytes, or "nothing" after 3 s. */
+ * The others print "sent", and then the answer's bytes, or "nothing" after 3 s (ROGUE_SECONDS). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,8 @@ static void *connect_as(void *context, const char *address, const char *server_k
 {
     void *s = zmq_socket(context, ZMQ_DEALER);
     char endpoint[300];
-    int linger = 0, timeout_ms = 3000;
+    const char *seconds = getenv("ROGUE_SECONDS");
+    int linger = 0, timeout_ms = 1000 * (seconds ? atoi(seconds) : 3);
     snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
     zmq_setsockopt(s, ZMQ_CURVE_SERVERKEY, server_key, KEY_TEXT - 1);
     zmq_setsockopt(s, ZMQ_CURVE_PUBLICKEY, own->public_key, KEY_TEXT - 1);

@@ -33,7 +33,8 @@ class Server:
         self.answer, self.asked = answer, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
 
     def serve(self):
         while True:
@@ -57,6 +58,8 @@ class Server:
         return self
 
     def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts: the next server may get this one's descriptor
+        self.thread.join(20 * SCALE)
         self.listener.close()
 
 

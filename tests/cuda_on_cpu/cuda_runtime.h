@@ -18,11 +18,12 @@
  *   - an access of the host to device memory
  *
  * The variable CUDA_ON_CPU sets "seed=N,memory=BYTES,devices=N,malloc_fails=N,call_fails=N,
- * driver=0,lost_file=PATH,capability=N,graphs=0,sms=N,green=0,upload=PATH": memory of a device, the
- * allocation that fails, the call from which on all fail as if the GPU had fallen off the bus, a
- * box without a driver, a file that makes all calls fail once it is there, graphs that are never
- * ready, multiprocessors, a driver that makes no parts of them (cuda.h), and a file that says how
- * many bytes a second come from the host, any number while it is not there. Words are 4 bytes. */
+ * driver=0,lost_file=PATH,capability=N,graphs=0,graphs_most=N,sms=N,green=0,upload=PATH": memory of
+ * a device, the allocation that fails, the call from which on all fail as if the GPU had fallen off
+ * the bus, a box without a driver, a file that makes all calls fail once it is there, graphs that
+ * are never ready, how many may be ready at once, multiprocessors, a driver that makes no parts of
+ * them (cuda.h), and a file that says how many bytes a second come from the host, any number while
+ * it is not there. Words are 4 bytes. */
 #ifndef HP_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 #define HP_TESTS_CUDA_ON_CPU_CUDA_RUNTIME_H
 

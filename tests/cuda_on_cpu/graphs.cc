@@ -1,5 +1,6 @@
 /* Graphs: work of a stream that is kept instead of done, in its order, and put on a stream as often
- * as it is asked for. What the thread that keeps must not do meanwhile spoils it, as CUDA has it. */
+ * as it is asked for. What the thread that keeps must not do meanwhile spoils it, as CUDA has it.
+ */
 #include <vector>
 
 #include "cuda_on_cpu_int.h"
@@ -15,7 +16,7 @@ struct CUgraphExec_st {
 };
 
 static thread_local cudaStream_t kept_here; /* the stream whose work this thread keeps */
-static uint64_t launches;
+static uint64_t launches, ready;            /* those that are ready to be launched */
 
 extern "C" uint64_t cuda_on_cpu_graph_launches()
 {
@@ -74,6 +75,9 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g, u
         return held.failure;
     if (!setting("graphs", 1))
         return cudaErrorNotSupported;
+    if (ready >= setting("graphs_most", UINT64_MAX))
+        return cudaErrorMemoryAllocation;
+    ready++;
     *out = new CUgraphExec_st{g->work};
     return cudaSuccess;
 }
@@ -99,6 +103,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g)
 {
     runtime_call held;
+    ready--;
     delete g;
     return held.failure;
 }

@@ -1,5 +1,6 @@
 /* The runtime's calls: streams that run late and in seeded turns, events, copies, faults at will.
  */
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -23,6 +24,7 @@ enum { RUNTIME_VERSION = 13000 };
 
 static struct {
     std::recursive_mutex lock;
+    std::atomic<int> guests; /* who wants it for a moment, as no kernel would keep them from */
     std::vector<cudaStream_t> streams;
     bool ready, lost;
     double
@@ -117,6 +119,17 @@ cuda_on_cpu::runtime_call::~runtime_call()
     box.lock.unlock();
 }
 
+/* Takes the box between two pieces of work. */
+struct guest_lock {
+    guest_lock()
+    {
+        box.guests++;
+        box.lock.lock();
+        box.guests--;
+    }
+    ~guest_lock() { box.lock.unlock(); }
+};
+
 extern "C" {
 /* Reads CUDA_ON_CPU anew, as a process that starts would: for tests. */
 void cuda_on_cpu_restart()
@@ -195,11 +208,28 @@ static void streams_sweep()
         }
 }
 
+/* Between two pieces of work: whoever wants the box for a moment has it. */
+static void guests_serve(bool *open)
+{
+    enum { TURNS = 1000 };
+    if (box.guests == 0)
+        return;
+    if (*open)
+        memory_open(*open = false);
+    box.lock.unlock();
+    for (int i = 0; i < TURNS && box.guests > 0; i++)
+        std::this_thread::yield();
+    box.lock.lock();
+}
+
 /* Until it is over: a piece of work of any stream after the other. */
 static void work_until(const std::function<bool()> &over)
 {
     bool open = false;
     while (!over()) {
+        guests_serve(&open);
+        if (over())
+            break;
         std::vector<cudaStream_t> can;
         for (cudaStream_t s : box.streams)
             if (stream_can_run(s))
@@ -280,6 +310,7 @@ cudaError_t cudaGetDeviceCount(int *n)
 
 cudaError_t cudaSetDevice(int device)
 {
+    guest_lock guest;
     CALL;
     const char *mps = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     if (box.percents <= 0)
@@ -410,6 +441,37 @@ cudaError_t cudaFree(void *p)
     return memory_give(p) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/* Of so many bytes and more, between host and device: a frame's rows, but no table. */
+enum { LARGE_COPY_BYTES = 64 << 10 };
+static std::atomic<uint64_t> large_copies[2]; /* to the device, to the host */
+
+static void copy_count(size_t bytes, cudaMemcpyKind kind)
+{
+    if (bytes >= LARGE_COPY_BYTES && kind != cudaMemcpyDeviceToDevice)
+        large_copies[kind == cudaMemcpyDeviceToHost]++;
+}
+
+extern "C" {
+uint64_t cuda_on_cpu_large_copies(int to_host)
+{
+    return large_copies[to_host != 0];
+}
+/* What another part of the box does that reaches a device's memory by itself, at once and whatever
+ * streams have yet to do. */
+int cuda_on_cpu_reach(void *host, void *device, size_t bytes, int to_device)
+{
+    guest_lock guest;
+    CALL;
+    memory_check("a transport", device, bytes, to_device);
+    memory_open(true);
+    memcpy(to_device ? device : host, to_device ? host : device, bytes);
+    memory_open(false);
+    if (to_device)
+        memory_written(device, bytes);
+    return cudaSuccess;
+}
+}
+
 static void copy_run(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     bool into = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice,
@@ -443,7 +505,7 @@ static void upload_pace(size_t bytes, cudaMemcpyKind kind)
 {
     const double turn_s = 0.02;
     double left = kind == cudaMemcpyHostToDevice ? (double)bytes : 0, rate;
-    while (left > 0 && (rate = upload_rate()) > 0) {
+    while (left >= 1 && (rate = upload_rate()) > 0) { /* less: of rounding */
         double s = left / rate < turn_s ? left / rate : turn_s;
         std::this_thread::sleep_for(std::chrono::duration<double>(s));
         left -= rate * s;
@@ -455,6 +517,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 {
     upload_pace(bytes, kind);
     CALL;
+    copy_count(bytes, kind);
     work_add(s, [=] { copy_run(to, from, bytes, kind); });
     return kind == cudaMemcpyDeviceToHost && !host_is_pinned(to, bytes) ? cudaStreamSynchronize(s)
                                                                         : cudaSuccess;
@@ -466,6 +529,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     CALL;
     if (width > to_pitch || width > from_pitch)
         return cudaErrorInvalidValue;
+    copy_count(width * height, kind);
     work_add(s, [=] {
         for (size_t r = 0; r < height; r++)
             copy_run((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width, kind);

@@ -3,9 +3,22 @@
 #include <stdlib.h>
 
 #include "coordinator/gateway/dialect.h"
+#include "coordinator/gateway/llama_settings.h"
 #include "coordinator/gateway/openai_body.h"
 #include "coordinator/gateway/openai_grammar.h"
 #include "coordinator/gateway/openai_json.h"
+
+/* What was read is told in JSON, too. */
+static void settings_tell(const struct openai_body *b)
+{
+    struct buffer text = {0};
+    llama_settings_write(b, &text);
+    json_t *told = json_loadb((const char *)text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
+    if (!told)
+        abort();
+    json_decref(told);
+    buffer_free(&text);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -21,6 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (openai_body_read((const char *)data, size, dialects[i]->translate, i > 0, &b, &param,
                              &e) == 0) {
             openai_json_error(&text, 404, b->model, NULL, NULL);
+            settings_tell(b);
+            openai_body_check_told(b, i > 5, &param, &e);
             if (response_fields_read(b->root, &b->fields, &param, &e) == 0)
                 response_fields_pick(&b->fields, &text, 0);
             if (b->structured)

@@ -10,8 +10,8 @@ static const struct infer_tensor inputs[] = {
     {"x", ND_F32, 2, {-1, 2}}, {"ids", ND_I64, 1, {2}}, {"any", 0, -1, {0}}};
 static const struct infer_tensor outputs[] = {
     {"x", ND_F32, 2, {-1, 2}}, {"ids", ND_I64, 1, {2}}, {"any", 0, -1, {0}}};
-static const struct infer_model models[] = {{"m", inputs, outputs, 2, 2, 4096},
-                                            {"m", inputs, outputs, 3, 3, 1 << 20}};
+static const struct infer_model models[] = {{"m", inputs, outputs, 2, 2, 4096, false},
+                                            {"m", inputs, outputs, 3, 3, 1 << 20, false}};
 
 static void answer_check(const struct infer_model *m, const struct infer_request *r)
 {

@@ -34,8 +34,9 @@ static void serve(const struct plan_pools *plan, const struct cluster *c, const 
         for (int m = 0; m < t.n_models; m++)
             rates[m] = 300;
         arrivals_init(a, ARRIVALS_BURSTY, rates, t.n_models, 0.2, 1);
-        if (simulate(&t, &(struct simulate_options){.latency_noise = 0.1, .network_jitter = 0.1},
-                     arrivals_next, a, &r, &e) == 0)
+        if (simulate_run(&t,
+                         &(struct simulate_options){.latency_noise = 0.1, .network_jitter = 0.1},
+                         arrivals_next, a, &r, &e) == 0)
             for (int m = 0; m < r.n_models; m++)
                 if (r.models[m].arrived !=
                     r.models[m].in_time + r.models[m].late + r.models[m].dropped)

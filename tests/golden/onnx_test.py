@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
@@ -317,9 +318,196 @@ def a_profile_names_what_it_lacks():
     assert run.returncode == 0 and json.loads(run.stdout)["measured"][0]["batch"] == 2, run
 
 
+def varint(v):
+    return bytes([v]) if v < 128 else bytes([v & 127 | 128]) + varint(v >> 7)
+
+
 def message(number, value):
-    """A field of protobuf: a number, or bytes of less than 128."""
-    return bytes([number << 3, value]) if isinstance(value, int) else bytes([number << 3 | 2, len(value)]) + value
+    """A field of protobuf: a number, or bytes."""
+    return varint(number << 3) + varint(value % 2**64) if isinstance(value, int) else varint(number << 3 | 2) + varint(len(value)) + value
+
+
+TYPES = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "bool": 9, "float64": 11, "uint64": 13}
+
+
+def attribute(name, value):
+    field, kind, many = (2, 1, False) if isinstance(value, float) else (3, 2, False) if isinstance(value, int) else (4, 3, False) if isinstance(value, str) else (8, 7, True)
+    values = b"".join(message(field, v) for v in value) if many else varint(field << 3 | 5) + struct.pack("<f", value) if field == 2 else message(field, value.encode() if field == 4 else value)
+    return message(1, name.encode()) + values + message(20, kind)
+
+
+def one_node(operator, opset, attributes, arrays, weights=b"", outputs=(b"y",)):
+    """A model of one node, from x0, x1, .. to y."""
+    def info(name, kind, shape=None):
+        sizes = b"" if shape is None else message(2, b"".join(message(1, message(1, n)) for n in shape))
+        return message(1, name) + message(2, message(1, (message(1, kind) if kind else b"") + sizes))
+
+    node = b"".join(message(1, f"x{i}".encode()) for i in range(len(arrays))) + (message(1, b"w") if weights else b"") + b"".join(message(2, o) for o in outputs) + message(4, operator.encode())
+    graph = message(1, node + b"".join(message(5, attribute(*a)) for a in attributes.items())) + message(2, b"g") + weights
+    graph += b"".join(message(11, info(f"x{i}".encode(), TYPES[str(a.dtype)], a.shape)) for i, a in enumerate(arrays)) + b"".join(message(12, info(o, 0)) for o in outputs)
+    return message(1, 8) + message(7, graph) + message(8, message(2, opset))
+
+
+def run_one_node(folder, operator, opset, attributes, arrays, *options):
+    model, given, out = (os.path.join(folder, f) for f in ("one.onnx", "in.npz", "out.npz"))
+    with open(model, "wb") as f:
+        f.write(one_node(operator, opset, attributes, arrays))
+    np.savez(given, **{f"x{i}": a for i, a in enumerate(arrays)})
+    run = model_run(model, given, out, *options)
+    return run, np.load(out)["y"] if run.returncode == 0 else None
+
+
+@test
+def operators_beside_those_of_the_archive_do_what_onnx_says():
+    x = np.array([[-3, -0.25, 0, 0.45, 2, 2]], np.float32)
+    picture = (np.arange(2 * 3 * 2 * 4, dtype=np.float32).reshape(2, 3, 2, 4) % 7 - 3) / 2
+    byte, long, whole = np.array([1, 3, 200], np.uint8), np.array([5, 2**63 + 8, 7], np.uint64), np.array([2**53, 2**53 + 1], np.int64)
+    none, ids, many = np.zeros(0, np.int32), np.array([[0]], np.int64), np.ones(2**22, np.float32)
+
+    def normal(axes):
+        return (picture - picture.mean(axes, keepdims=True)) / (picture.std(axes, keepdims=True) + 1e-9)
+
+    def columns(x, f):  # three at a time
+        return np.stack([f(x[..., i:i + 3], (3, 4)) for i in range(2)], -1)
+
+    def largest_of(x):
+        return columns(x, np.max)
+
+    def mean_of(x):
+        return columns(x, np.mean)
+
+    statistics = [(np.arange(24, dtype=np.float32).reshape(3, 2, 4) * k % 5 + 1) / 4 for k in (1, 2, 3, 4)]
+    pairs = picture.reshape(2, 3, 2, 2, 2)
+    cases = [("Shrink", 9, {"lambd": 0.4, "bias": 0.1}, [x], np.where(x < -0.4, x + np.float32(0.1), np.where(x > 0.4, x - np.float32(0.1), 0))),
+             ("Shrink", 9, {}, [x], np.where(abs(x) > 0.5, x, 0)),
+             ("Hardmax", 13, {}, [x], np.float32([[0, 0, 0, 0, 1, 0]])),
+             ("Hardmax", 11, {}, [picture], np.eye(24, dtype=np.float32)[picture.reshape(2, 24).argmax(1)].reshape(picture.shape)),  # all behind the first axis are one
+             ("LpPool", 11, {"kernel_shape": [1, 2], "strides": [1, 2]}, [picture], np.sqrt((pairs**2).sum(-1))),
+             ("LpPool", 18, {"kernel_shape": [1, 2], "strides": [1, 2], "p": 1}, [picture], abs(pairs).sum(-1)),
+             # A window that is larger than the input, by less than a stride, is one where sizes are rounded up.
+             *((kind, 12, {"kernel_shape": [4, 3], "strides": [3, 1], "ceil_mode": 1}, [picture], f(picture.reshape(2, 3, 1, 2, 4))) for kind, f in (("MaxPool", largest_of), ("AveragePool", mean_of))),
+             ("GlobalLpPool", 7, {"p": 3}, [picture], np.cbrt((abs(picture)**3).sum((2, 3), keepdims=True))),
+             ("MeanVarianceNormalization", 9, {}, [picture], normal((0, 2, 3))),
+             ("MeanVarianceNormalization", 13, {"axes": [-1, 1]}, [picture], normal((1, 3))),
+             ("BatchNormalization", 7, {"spatial": 0}, [picture, *statistics], (picture - statistics[2]) / np.sqrt(statistics[3] + 1e-5) * statistics[0] + statistics[1]),
+             ("CastLike", 15, {}, [x, np.array([1], np.int64)], x.astype(np.int64)),
+             ("BitShift", 11, {"direction": "LEFT"}, [byte, np.array([2, 1, 1], np.uint8)], np.array([4, 6, 144], np.uint8)),
+             ("BitShift", 11, {"direction": "RIGHT"}, [long, np.array([1], np.uint64)], long >> np.uint64(1)),
+             ("BitwiseAnd", 18, {}, [byte, np.array([3], np.uint8)], byte & 3), ("BitwiseOr", 18, {}, [byte, np.array([4], np.uint8)], byte | 4),
+             ("BitwiseXor", 18, {}, [byte, byte[::-1].copy()], byte ^ byte[::-1]), ("BitwiseNot", 18, {}, [byte], ~byte),
+             # Without axes nothing is reduced where the attribute says so; what else the operator does it does.
+             ("ReduceSumSquare", 18, {"noop_with_empty_axes": 1}, [x], x * x), ("ReduceSum", 13, {"noop_with_empty_axes": 1}, [x], x), ("ReduceMax", 18, {"noop_with_empty_axes": 1}, [picture], picture),
+             ("ReduceSum", 13, {"noop_with_empty_axes": 0, "keepdims": 0}, [x], np.float32(x.sum())), ("ReduceMean", 18, {"noop_with_empty_axes": 1}, [x, np.array([1], np.int64)], x.mean(1, keepdims=True)),
+             ("Scatter", 9, {"axis": 1}, [x, np.array([[1, 4]], np.int64), np.float32([[8, 9]])], np.float32([[-3, 8, 0, 0.45, 9, 2]])),
+             # What is endless is the largest, too; and integers that float64 has not stay what they are.
+             ("Hardmax", 13, {}, [np.float32([[1, np.inf, np.inf], [-np.inf] * 3])], np.float32([[0, 1, 0], [1, 0, 0]])),
+             ("TopK", 11, {"axis": 0}, [whole[::-1].copy(), np.array([1], np.int64)], whole[1:]), ("TopK", 11, {"axis": 0, "largest": 0}, [whole, np.array([1], np.int64)], whole[:1]),
+             *(("TopK", 11, {"axis": 0, "largest": largest}, [np.float32([1, np.nan, np.inf, np.nan, 2]), np.array([3], np.int64)], np.float32(wanted)) for largest, wanted in ((1, [np.nan, np.nan, np.inf]), (0, [1, 2, np.inf]))),
+             ("CumSum", 14, {}, [np.array([2**53, 1], np.int64), np.array(0, np.int64)], whole), ("CumSum", 14, {"exclusive": 1, "reverse": 1}, [x, np.array(1, np.int64)], (x[:, ::-1].cumsum(1) - x[:, ::-1])[:, ::-1]),
+             ("CumSum", 14, {}, [np.zeros((3, 0), np.float32), np.array(1, np.int64)], np.zeros((3, 0), np.float32)),
+             ("Cast", 13, {"to": 1}, [np.array([2**63 + 2**41], np.uint64)], np.float32([2**63 + 2**41])), ("Cast", 13, {"to": 13}, [np.float64([1.5e19])], np.array([15 * 10**18], np.uint64)),
+             ("ReduceLogSum", 18, {"keepdims": 0}, [np.array([7, 30], np.int32)], np.int32(3)), ("ReduceLogSumExp", 18, {"keepdims": 0}, [np.array([7, 3], np.int32)], np.int32(7)),
+             ("ReduceMin", 18, {"keepdims": 0}, [none], none.dtype.type(2**31 - 1)), ("ReduceMax", 18, {"keepdims": 0}, [none], none.dtype.type(-2**31)), ("ReduceMin", 18, {"keepdims": 0}, [byte[:0]], np.uint8(255))]
+    refusals = [("BitShift", {"direction": "UP"}, [byte, byte], '"UP", neither LEFT nor RIGHT'), ("BitShift", {"direction": "LEFT"}, [np.array([1], np.int64)] * 2, "of int64"),
+                ("BitwiseNot", {}, [x], "of float32"), ("BitwiseAnd", {}, [x, x], "of float32"), ("LpPool", {"kernel_shape": [1, 1], "p": 0}, [picture], "of order 0"),
+                ("Conv", {"group": 2**62}, [np.zeros((1, 0, 1), np.float32), np.zeros((0, 0, 1), np.float32)], "4611686018427387904 groups"), ("GatherND", {"batch_dims": 2**32}, [x, ids], "4294967296 of batches"),
+                ("Pad", {}, [x, np.array([1, 1, 0, 0], np.int64), np.float32(0), np.array([1, 1], np.int64)], "axis 1 twice"), ("Pad", {}, [x, np.array([0, -9, 0, 9], np.int64)], "pads of -9 and 9 on 6"),
+                ("Gemm", {"alpha": 1e30}, [np.ones((1, 1), np.int32)] * 2, "of int32"), ("Einsum", {"equation": "a,b,c->"}, [many] * 3, "too large")]
+    with tempfile.TemporaryDirectory() as folder:
+        for options in [], REFERENCE:
+            for operator, opset, attributes, arrays, wanted in cases:
+                run, got = run_one_node(folder, operator, opset, attributes, arrays, *options)
+                assert run.returncode == 0 and got.dtype == wanted.dtype and got.shape == wanted.shape and is_close(got, wanted), (operator, opset, run.stderr, got, wanted)
+            for operator, attributes, arrays, says in refusals:
+                run, _ = run_one_node(folder, operator, 18, attributes, arrays, *options)
+                assert run.returncode == 1 and says in run.stderr and f"({operator})" in run.stderr, (operator, run)
+
+
+@test
+def sizes_of_arrays_without_elements_have_a_bound_too():
+    def weight(*dims):
+        return message(5, b"".join(message(1, d) for d in dims) + message(2, 1) + message(8, b"w"))
+
+    x = np.zeros((0, 1, 1), np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        model, given, out = (os.path.join(folder, f) for f in ("one.onnx", "in.npz", "out.npz"))
+        np.savez(given, x0=x)
+        for dims, fits in (((0, 2**20, 2**30), True), ((0, 2**40, 2**40), False), ((2**40, 2**40, 0), False)):
+            with open(model, "wb") as f:
+                f.write(one_node("Add", 13, {}, [x], weight(*dims)))
+            run = model_run(model, given, out)
+            assert fits and run.returncode == 0 or not fits and run.returncode == 1 and "elements is too large" in run.stderr, (dims, run)
+
+
+@test
+def other_outputs_of_poolings_and_dropouts_are_those_of_their_opsets():
+    x = np.random.default_rng(3).permutation(2 * 3 * 4 * 5).astype(np.float32).reshape(1, 2, 3, 4, 5)
+    blocks = x[:, :, :2, :, :4].reshape(1, 2, 1, 2, 2, 2, 2, 2).transpose(0, 1, 2, 4, 6, 3, 5, 7).reshape(1, 2, 1, 2, 2, 8)
+    ones = np.ones((2, 3), np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        model, given, out = (os.path.join(folder, f) for f in ("one.onnx", "in.npz", "out.npz"))
+
+        def made(operator, opset, attributes, array):
+            with open(model, "wb") as f:
+                f.write(one_node(operator, opset, attributes, [array], outputs=(b"y", b"z")))
+            np.savez(given, x0=array)
+            return outputs_of(model, given, out)
+
+        for order in 0, 1:
+            got = made("MaxPool", 12, {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2], "storage_order": order}, x)
+            assert (got["y"] == blocks.max(-1)).all()
+            for channel in 0, 1:
+                flat = x[0, channel].flatten("F" if order else "C")
+                assert (flat[got["z"][0, channel] - channel * flat.size] == got["y"][0, channel]).all(), (order, got["z"])
+        got = made("MaxPool", 12, {"kernel_shape": [1, 1], "pads": [1, 1, 1, 1], "storage_order": 1}, np.zeros((1, 1, 0, 0), np.float32))  # of nothing
+        assert (got["y"] == -np.inf).all() and got["y"].shape == got["z"].shape == (1, 1, 2, 2), got["z"]
+        for opset, mask in ((7, 0 * ones), (10, ones < 0), (13, ones > 0)):
+            got = made("Dropout", opset, {}, ones)
+            assert (got["y"] == ones).all() and got["z"].dtype == mask.dtype and (got["z"] == mask).all(), (opset, got["z"])
+
+
+@test
+def external_data_is_read_from_the_models_folder_and_by_no_link_from_elsewhere():
+    def write(at, data):
+        os.makedirs(os.path.dirname(at), exist_ok=True)
+        with open(at, "wb") as f:
+            f.write(data)
+        return at
+
+    x, secret = np.float32([1, 2]), np.float32([10, 20]).tobytes()
+
+    def model(location):
+        entry = message(13, message(1, b"location") + message(2, location.encode()))
+        return one_node("Add", 13, {}, [x], message(5, message(1, 2) + message(2, 1) + message(8, b"w") + entry + message(14, 1)))
+
+    with tempfile.TemporaryDirectory() as top:
+        given, out = os.path.join(top, "in.npz"), os.path.join(top, "out.npz")
+        np.savez(given, x0=x)
+
+        def run(path, right):
+            done = model_run(path, given, out)
+            if right:
+                assert done.returncode == 0 and (np.load(out)["y"] == x + np.float32([10, 20])).all(), done
+            else:
+                assert done.returncode == 1 and "leads out of the model's folder" in done.stderr and "put the file itself there" in done.stderr, done
+
+        write(os.path.join(top, "secret.bin"), secret)
+        write(os.path.join(top, "modelled", "w.bin"), secret)  # its folder's name begins as the model's
+        at = write(os.path.join(top, "model", "m.onnx"), model("w.bin"))
+        for link, right in (("../secret.bin", False), ("../modelled/w.bin", False), (os.path.join(top, "secret.bin"), False), ("deep/own.bin", True)):
+            write(os.path.join(top, "model", "deep", "own.bin"), secret)
+            os.symlink(link, os.path.join(top, "model", "w.bin"))
+            run(at, right)
+            os.unlink(os.path.join(top, "model", "w.bin"))
+        os.symlink("..", os.path.join(top, "model", "up"))
+        run(write(os.path.join(top, "model", "n.onnx"), model("up/secret.bin")), False)
+        # Of a model that is a link itself, what lies beside it is beside the file that it leads to: so are caches of hubs.
+        write(os.path.join(top, "blobs", "1"), model("w.bin"))
+        write(os.path.join(top, "blobs", "2"), secret)
+        os.makedirs(os.path.join(top, "snapshots", "a"))
+        os.symlink("../../blobs/1", os.path.join(top, "snapshots", "a", "m.onnx"))
+        os.symlink("../../blobs/2", os.path.join(top, "snapshots", "a", "w.bin"))
+        run(os.path.join(top, "snapshots", "a", "m.onnx"), True)
 
 
 @test

@@ -21,6 +21,8 @@ def main():
         with open(os.path.join(c.folder, "state", "coordinator", "log")) as log:
             found = [float(s) for s in re.findall(r"place_recovered .*found_s=([0-9.]+)", log.read())]
         a = r["answers"]
+        for cause in r["causes"]:
+            print(f"{cause['count']} times {cause['cause']}: {cause['message']}")
         print(f"{len(r['faults'])} faults ({faults}) in {r['seconds']:.0f} s from seed {seed} under {a['clients']} clients: {a['whole']} answers whole, {a['different']} different, {a['refused']} refused, {a['failed']} failed, "
               f"{a['open']} open, {a['tokens']} tokens; longest wait between two tokens by fault: median {r['pause']['median_s']:.2f} s, longest {r['pause']['longest_s']:.2f} s; {len(found)} places lost, "
               f"each found within {max(found, default=0):.2f} s; all agents ready {r['settled_s']:.1f} s after the last one")

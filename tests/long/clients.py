@@ -1,4 +1,4 @@
-"""Every client that is known to work, in the newest version that the package index gives, as it is: clients.py SECONDS. Client libraries (tests/proc/client_checks.py), tritonclient[http] (tests/proc/triton_check.py), lm-eval's `local-completions`
+"""Every client that is known to work, in the newest version that the package index gives, as it is: clients.py SECONDS. Client libraries (tests/proc/client_checks.py), tritonclient over HTTP and gRPC (tests/proc/triton_check.py, triton_grpc_check.py), lm-eval's `local-completions`
 with log-likelihoods, whose scores must be those of the model's own logits, and locust with 20 users for so many seconds. Installs about 1 GB into a folder of its own, which it removes.
 The last line sums it up; exits with 1 when something did not hold, and with 77 where there is no package index."""
 import json
@@ -10,7 +10,7 @@ import tempfile
 import numpy
 
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "proc"), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")]
-from cluster import DEMO, ROOT, SCALE, Cluster  # noqa: E402
+from cluster import BUILD, DEMO, ROOT, SCALE, Cluster  # noqa: E402
 
 CHECKS = os.path.join(ROOT, "tests", "proc", "client_checks.py")
 # What asks for other versions of the same libraries is apart: packages, and the clients that must be there.
@@ -130,15 +130,20 @@ def evaluate(c, env, folder):
 
 
 def infer(env, folder):
-    """tritonclient against the coordinator's /v2, with a key and without."""
+    """tritonclient against the coordinator's /v2, and by gRPC where that was built, with a key and without; by which it was."""
     import pools_test
     cluster, profile, workload = pools_test.files(folder, 10 * SCALE)
-    with Cluster(agents=3, cores=1, pace=cluster, profile=profile) as c:
+    more = {"grpc_port": 0} if os.path.exists(os.path.join(BUILD, "libhp-grpc.so")) else {}
+    with Cluster(agents=3, cores=1, pace=cluster, profile=profile, **more) as c:
         c.hpctl("apply", "-f", workload)
-        net = pools_test.Net(c, numpy)
-        assert pools_test.triton(c, net, folder, env=env)
-        key = c.hpctl("key", "create", "k", "--models", "net")["key"]
-        assert pools_test.triton(c, net, folder, env=env, key=key)
+        net, ways = pools_test.Net(c, numpy), {"http": None, **({"grpc": c.state["grpc"]} if more else {})}
+        for way in ways.values():
+            assert pools_test.triton(c, net, folder, env=env, grpc=way)
+        # By gRPC a key of one model is told of another that it may not use it, and not that there is none.
+        keys = {"http": c.hpctl("key", "create", "one", "--models", "net")["key"], "grpc": c.hpctl("key", "create", "all")["key"]}
+        for name, way in ways.items():
+            assert pools_test.triton(c, net, folder, env=env, key=keys[name], grpc=way)
+        return " and ".join(ways)
 
 
 def drive(c, env, folder, seconds):
@@ -176,10 +181,9 @@ def main():
                 versions.append(said)
                 run(env, CHECKS, c.http, *needed)
         if os.path.isdir(os.path.join(ROOT, "..", "shared", "golden-onnx")):
-            env, said = installed(os.path.join(folder, "triton"), "tritonclient[http]")
+            env, said = installed(os.path.join(folder, "triton"), "tritonclient[http,grpc]")
             assert env, "tritonclient"
-            versions.append(said)
-            infer(env, folder)
+            versions.append(f"{said} ({infer(env, folder)})")
         print(f"{', '.join(versions)}: all fine; {compared} log-likelihoods of lm-eval within {most:.1e} of the model's own; {done} requests of locust's {USERS} users in {seconds} s, none failed")
 
 

@@ -77,10 +77,11 @@ class Apart:
             assert done.returncode == 0, done.stderr
             wait("all is copied", lambda: all("copy_on" in s for s in told(boxes, "describe", "demo")["stages"]))
             self.whole = first_answer(boxes)
-            self.clients = [Client(boxes) for _ in range(CLIENTS)]
+            self.clients, began = [Client(boxes) for _ in range(CLIENTS)], time.monotonic()
             for c in self.clients:
                 c.start()
-            wait("answers come", lambda: all(c.texts for c in self.clients))
+            wait("answers come", lambda: all(c.texts for c in self.clients), 120)
+            self.answer_s = time.monotonic() - began  # of all at once, on a box as busy as this one
         except BaseException as e:
             self.boxes.__exit__(type(e))
             raise
@@ -91,7 +92,7 @@ class Apart:
         began, pause = time.monotonic(), max(c.pause for c in self.clients)
         wait("all serves again", lambda: serves(self.boxes), CONVERGED_S)
         took, before = time.monotonic() - began, [len(c.texts) for c in self.clients]
-        wait("answers come again", lambda: all(len(c.texts) > n or c.errors for c, n in zip(self.clients, before)), CONVERGED_S)
+        wait("answers come again", lambda: all(len(c.texts) > n or c.errors for c, n in zip(self.clients, before)), 30 + 2 * self.answer_s)
         print(f"# {what}: as before {took:.1f} s after it was healed, answers {time.monotonic() - began:.1f} s after; longest wait between two tokens so far {max(pause, *(c.pause for c in self.clients)):.1f} s")
         self.check(what)
 
@@ -122,7 +123,7 @@ def cut(net, what, disturb, heal):
     """Streams that were on their way go on before it is healed."""
     began, before = time.monotonic(), [len(c.texts) for c in net.clients]
     disturb()
-    wait("answers come meanwhile", lambda: all(len(c.texts) > n + 1 or c.errors for c, n in zip(net.clients, before)), 30)
+    wait("answers come meanwhile", lambda: all(len(c.texts) > n + 1 or c.errors for c, n in zip(net.clients, before)), 30 + 2 * net.answer_s)
     print(f"# {what}: two more answers of each within {time.monotonic() - began:.1f} s")
     net.check(what)
     heal()

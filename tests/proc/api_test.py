@@ -1,9 +1,11 @@
 """The HTTP API against a live cluster: what OpenAI clients rely on, and what bad input gets."""
 import json
 import os
+import re
 import socket
+import time
 
-from cluster import Cluster, DEMO, ROOT
+from cluster import Cluster, DEMO, ROOT, SCALE
 from tap import main, test
 
 with open(os.path.join(ROOT, "examples", "demo-model", "answers.json")) as f:
@@ -56,7 +58,9 @@ def structured(c):
 
 def bodies_that_others_accept_are_accepted(c):
     for fields in ({"stop": ""}, {"stop": [""]}, {"max_tokens": -1}, {"max_completion_tokens": -1}, {"top_p": 0, "temperature": 2}, {"messages": [{"role": "user", "content": ["What is the capital ", {"text": "of Cuba?"}]}]},
-                   {"mirostat": 0, "typical_p": 1.0, "use_beam_search": False, "bad_words": [], "skip_special_tokens": True, "truncate_prompt_tokens": None, "n_predict": -1, "repeat_penalty": 1, "grammar": ""}):
+                   {"mirostat": 0, "typical_p": 1.0, "use_beam_search": False, "bad_words": [], "skip_special_tokens": True, "truncate_prompt_tokens": None, "n_predict": -1, "repeat_penalty": 1, "grammar": ""},
+                   {"verbosity": "medium", "modalities": ["text"], "function_call": "auto", "tool_choice": "none", "include_reasoning": True, "logits_processors": [], "mm_processor_kwargs": {}, "thinking_token_budget": None, "grammar_lazy": False, "reasoning_effort": "low",
+                    "add_special_tokens": False, "store": True, "service_tier": "auto", "user": "me", "metadata": {"a": "b"}, "safety_identifier": "x", "prompt_cache_key": "y", "dry_multiplier": 0, "xtc_probability": 0, "lora": [], "image_data": []}):
         status, body = c.chat("demo", "What is the capital of Cuba?", **fields)
         assert status == 200 and ("top_p" in fields or body["choices"][0]["finish_reason"] == "stop"), (fields, body)
     assert c.chat("demo", QUESTION, n_predict=3)[1]["usage"]["completion_tokens"] == 3 and c.chat("demo", QUESTION, n_predict=3, max_tokens=2)[1]["usage"]["completion_tokens"] == 2
@@ -75,12 +79,20 @@ def refusals_name_the_field_that_was_sent(c):
         error = answer["error"] if isinstance(answer["error"], dict) else {"message": answer["error"]}
         assert status == 400 and error["message"].startswith(named + ": "), (path, answer)
         assert error.get("param", named) in (named, named.replace(".schema", "")), answer
-    for name, value in (("mirostat", 2), ("typical_p", 0.5), ("use_beam_search", True), ("bad_words", ["x"]), ("skip_special_tokens", False), ("documents", [{}]), ("web_search_options", {}), ("n_probs", 3)):
+    for name, value in (("mirostat", 2), ("typical_p", 0.5), ("use_beam_search", True), ("bad_words", ["x"]), ("skip_special_tokens", False), ("documents", [{}]), ("web_search_options", {}), ("n_probs", 3),
+                        ("suffix", "x"), ("verbosity", "low"), ("modalities", ["text", "audio"]), ("audio", {"voice": "x"}), ("prediction", {"type": "content", "content": "x"}), ("logits_processors", ["x"]), ("guided_whitespace_pattern", " "), ("cache_salt", "x"),
+                        ("thinking_token_budget", 9), ("include_reasoning", False), ("kv_transfer_params", {"a": 1}), ("reasoning_effort", 3), ("structured_outputs", {}), ("structured_outputs", "x"), ("structured_outputs", {"jsn": {}}),
+                        ("structured_outputs", {"json": {"type": "object"}, "whitespace_pattern": " "}), ("structured_outputs", {"json": {"type": "object"}, "disable_any_whitespace": True}), ("grammar_lazy", True), ("dry_multiplier", 0.8), ("xtc_probability", 0.1), ("top_n_sigma", 1), ("lora", [{"id": 0, "scale": 1}]), ("image_data", [{"id": 1}])):
         status, answer = c.request("POST", "/v1/chat/completions", {**said, name: value})
         assert status == 400 and answer["error"]["param"] == name and answer["error"]["message"].startswith(name + ": "), answer
-    for path, fields, named in (("/api/chat", {"options": {"mirostat": 1}}, "options.mirostat: "), ("/v1/messages", {"max_tokens": 4, "mcp_servers": [{"type": "url"}]}, "mcp_servers: "),
+    for path, fields, named in (("/api/chat", {"options": {"mirostat": 1}}, "options.mirostat: "), ("/api/chat", {"options": {"tfs_z": 0.5}}, "options.tfs_z: "), ("/api/chat", {"options": {"num_predict": "5"}}, "options.num_predict: "),
+                                ("/api/generate", {"prompt": "x", "context": [1, 2]}, "context: "), ("/api/generate", {"prompt": "x", "suffix": "y"}, "suffix: "), ("/v1/responses", {"input": "x", "text": {"verbosity": "low"}}, "text: "), ("/v1/messages", {"max_tokens": 4, "mcp_servers": [{"type": "url"}]}, "mcp_servers: "),
                                 ("/v1/messages", {"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages: a content part is of type \"document\""),
-                                ("/v1/responses", {"input": "x", "include": ["message.output_text.logprobs"]}, "include: ")):
+                                ("/v1/responses", {"input": "x", "include": ["message.output_text.logprobs"]}, "include: "),
+                                ("/v1/messages", {"max_tokens": 4, "system": 5}, "system: "), ("/v1/messages", {"max_tokens": 4, "system": [{"type": "image"}]}, "system: "), ("/v1/messages", {"max_tokens": 4, "thinking": True}, "thinking: "),
+                                ("/v1/messages", {"max_tokens": 4, "output_config": []}, "output_config: "), ("/v1/messages", {"max_tokens": 4, "output_config": {"effort": 5}}, "output_config.effort: "),
+                                ("/v1/messages", {"max_tokens": 4, "messages": [*said["messages"], {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": [1]}]}]}, "messages: "),
+                                ("/api/generate", {"prompt": "x", "system": {"a": 1}}, "system: "), ("/api/chat", {"think": 5}, "think: ")):
         status, answer = c.request("POST", path, {**said, "stream": False, **fields})
         error = answer["error"] if isinstance(answer["error"], str) else answer["error"]["message"]
         assert status == 400 and error.startswith(named), (path, answer)
@@ -90,6 +102,16 @@ def refusals_name_the_field_that_was_sent(c):
         status, answer = c.request("POST", path, {**said, **fields})
         assert status == 400 and answer["error"]["param"] == named and says in answer["error"]["message"], (path, answer)
         assert c.request("POST", path, {**said, "max_tokens": 1, "chat_template": None, "functions": []})[0] == 200
+    call = {"type": "function_call", "name": "f", "call_id": "a"}
+    ambiguous = "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}\n" for i in range(60)) + 'r60 ::= "a"'  # which only the stage finds out
+    for path, body, named in (*(("/v1/responses", {"input": "x", name: value}, name) for name, value in (("instructions", 5), ("reasoning", 5), ("text", []), ("metadata", "x"), ("truncation", 5), ("include", "message.output_text.logprobs"))),
+                              ("/v1/responses", {"input": "x", "reasoning": {"effort": 5}}, "reasoning.effort"), ("/v1/responses", {"input": "x", "text": {"verbosity": 5}}, "text.verbosity"),
+                              ("/v1/responses", {"input": [{**call, "arguments": 5}, {"role": "user", "content": "x"}]}, "input"), ("/v1/responses", {"input": "word " * 3000}, "input"), ("/v1/chat/completions", {**said, "grammar": ambiguous}, "grammar"),
+                              ("/v1/chat/completions", {**said, "seed": 1 << 63}, "seed"), ("/completion", {"prompt": "x", "n_cmpl": 1000}, "n_cmpl"), ("/completion", {"prompt": "x", "n": 1000}, "n"), ("/v1/completions", {"prompt": "x", "repeat_penalty": -1}, "repeat_penalty")):
+        status, answer = c.request("POST", path, {"model": "demo", **body})
+        assert status == 400 and answer["error"]["param"] == named and (answer["error"]["message"].startswith(named + ": ") or named == "input"), (path, answer)
+    assert c.request("POST", "/v1/responses", {"model": "demo", "max_output_tokens": 1, "input": [{**call, "arguments": {"a": 1}}, {"role": "user", "content": "x"}], "instructions": "Be short.", "include": [], "metadata": {}, "reasoning": {"effort": "low"}, "text": {}})[0] == 200
+    assert c.request("POST", "/v1/messages", {**said, "max_tokens": 1, "system": [{"type": "text", "text": "Be short."}], "thinking": {"type": "disabled"}, "output_config": {"effort": "low"}})[0] == 200
 
 
 def models(c):
@@ -140,6 +162,9 @@ def several_prompts(c):
         for choice in event["choices"] if event else []:
             pieces[choice["index"]] += choice["text"]
     assert pieces == [x["text"] for x in body["choices"][:5]], pieces
+    told = [event["usage"] for event in c.stream("/v1/completions", {**fields, "prompt": "one", "stream_options": {"include_usage": True, "continuous_usage_stats": True}}).events() if event]
+    assert [u["completion_tokens"] for u in told] == sorted(u["completion_tokens"] for u in told) and told[0]["completion_tokens"] == 1 and told[-1]["completion_tokens"] == 4, told
+    assert all(u["total_tokens"] == u["prompt_tokens"] + u["completion_tokens"] and u["prompt_tokens"] == told[-1]["prompt_tokens"] > 0 for u in told), told
     for prompt, word in (([], "empty"), (["x", ""], "empty"), (["x", 5], "list of either"), (["x"] * 513, "512"), ([[1], [999999]], "999999")):
         status, answer = c.request("POST", "/v1/completions", {**fields, "prompt": prompt})
         assert status == 400 and answer["error"]["param"] == "prompt" and word in answer["error"]["message"], (word, answer)
@@ -174,6 +199,13 @@ def texts_and_tokens(c):
     status, again = c.request("POST", "/tokenize", {"messages": messages})
     assert status == 200 and again["tokens"] == c.request("POST", "/tokenize", {"prompt": body["prompt"]})[1]["tokens"], again
     assert again["count"] == c.chat("demo", messages, max_tokens=1)[1]["usage"]["prompt_tokens"], again
+    # Functions that would have to be called are counted, and not asked for: by a template that has no calls, too.
+    strict = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
+    for more in ({"tools": [strict]}, {"tools": [strict], "tool_choice": "required"}):
+        assert c.request("POST", "/tokenize", {"messages": messages, **more})[0] == 200, more
+    for more in ({"strict": True}, {}):
+        counted = c.request("POST", "/v1/messages/count_tokens", {"model": "demo", "messages": messages, "tools": [{"name": "f", "input_schema": {"type": "object"}, **more}], "tool_choice": {"type": "any"}})
+        assert counted == (200, {"input_tokens": again["count"]}), counted
     status, props = c.request("GET", "/props")
     assert status == 200 and props["default_generation_settings"]["n_ctx"] == 512 and "message" in props["chat_template"], props
     status, info = c.request("GET", "/tokenizer_info")
@@ -307,7 +339,7 @@ def refusals(c):
     chat, completion = "/v1/chat/completions", "/v1/completions"
     user = [{"role": "user", "content": "x"}]
     refused(chat, "{", 400, "JSON")
-    refused(chat, {"messages": user}, 400, "model")
+    refused(chat, {"model": 7, "messages": user}, 400, "model")
     refused(chat, {"model": "none", "messages": user}, 404, "none")
     refused(chat, {"model": "demo", "messages": []}, 400, "messages")
     refused(chat, {"model": "demo", "messages": user, "n": 10**9}, 400, "between 1 and 128", param="n")
@@ -322,7 +354,7 @@ def refusals(c):
     refused(completion, b'{"model": "demo", "prompt": "\xff\xfe"}', 400, "UTF-8")
     status, body = c.request("GET", "/v1/chat/completions")
     assert status == 405, body
-    for path, word in (("/nowhere", "/v1/messages"), ("/v1/v1/messages", "without /v1"), ("/api/push", "/api/chat"), ("/models", "below /v1")):
+    for path, word in (("/nowhere", "/v1/messages"), ("/v1/v1/messages", "without /v1"), ("/api/push", "/api/chat")):
         status, body = c.request("GET", path)
         assert status == 404 and word in json.dumps(body["error"]), (path, body)
 
@@ -344,7 +376,10 @@ def metrics(c):
     status, text = c.request("GET", "/metrics")
     assert status == 200 and "# TYPE" in text, text[:200]
     names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line and not line.startswith("#")}
-    assert all(n.startswith("hp_") for n in names) and len(names) >= 5, names
+    assert all(n.startswith(("hp_", "process_")) for n in names) and len(names) >= 5, names
+    process = {k: float(v) for k, v in re.findall(r"^(process_\w+) (\S+)$", text, re.M)}
+    assert re.search(r'^hp_build_info\{version="\d+\.\d+\.\d+"\} 1$', text, re.M) and abs(time.time() - process["process_start_time_seconds"]) < 600 * SCALE, process
+    assert 1e6 < process["process_resident_memory_bytes"] < process["process_virtual_memory_bytes"] and 5 < process["process_open_fds"] < process["process_max_fds"] and process["process_cpu_seconds_total"] > 0, process
     # One answer more is one more in each histogram, and in all of its buckets that reach so far.
     def counts(text):
         rows = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("hp_answer_")]

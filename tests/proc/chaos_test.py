@@ -45,11 +45,33 @@ def clients_see_nothing_of_agents_that_are_killed_stopped_slowed_or_full():
         assert r["interrupted"] and len([f for f in r["faults"] if "healed_s" in f]) == 1, (r, said)
         assert set(states(c).values()) == {"running"}, states(c)
 
+        # so does whoever kills it, and meanwhile nobody else disturbs the same cluster
+        def file_bytes(name):
+            with open(f"/proc/{c.pids()[name]}/limits") as limits:
+                return next(line.split()[3] for line in limits if line.startswith("Max file size"))
+
+        most = file_bytes("a0")
+        for fault, disturbed in (("stop", lambda: "stopped" in states(c).values()), ("disk", lambda: "0" in map(file_bytes, ("a0", "a1", "a2")))):
+            run = subprocess.Popen([os.path.join(BUILD, "hpctl"), "chaos", "demo", "-o", "json", "--faults", fault, "--every", "0.1", "--hold", "30", "--seconds", "60", "--clients", "1", "--prompts", "1"],
+                                   env=c.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            c.wait("one is disturbed", disturbed)
+            second = c.run("chaos", "demo")
+            assert second.returncode == 1 and "another hpctl chaos" in second.stderr, second
+            run.kill()
+            run.wait()
+            c.wait("all is as before", lambda: set(states(c).values()) == {"running"} and {file_bytes(a) for a in ("a0", "a1", "a2")} == {most}, 5)
+
         # of a coordinator that is killed they see nothing either, as long as they ask again
         coordinator = ("--faults", "kill-coordinator", "--every", "1", "--hold", "1", "--seconds", "3", "--clients", "2", "--prompts", "1")
         rc, r = chaos(c, *coordinator)
         a = r["answers"]
         assert rc == 0 and r["faults"] and a["whole"] > 2 and a["different"] == a["refused"] == a["failed"] == a["open"] == 0, (rc, r)
+
+        # nor of one that can store nothing
+        rc, r = chaos(c, "--faults", "disk-coordinator", "--every", "1", "--hold", "1", "--seconds", "4", "--clients", "2", "--prompts", "1")
+        a = r["answers"]
+        assert rc == 0 and r["faults"] and a["whole"] > 2 and a["different"] == a["refused"] == a["failed"] == a["open"] == 0, (rc, r)
+        assert c.hpctl("node", "token", "create")["token"]
 
         # an error that clients see is the verb's, too
         rc, r = chaos(c, *coordinator, "--no-resume")

@@ -106,6 +106,11 @@ class Cluster:
     def deploy(self, name="demo", model=DEMO, *args):
         return self.hpctl("deploy", model, "--name", name, *args, timeout=180)
 
+    def take_away(self, name):
+        """Undeploys what may be there: one that failed goes by itself, at any moment."""
+        done = self.run("undeploy", name)
+        assert done.returncode in (0, 4), done.stderr
+
     def weights_of_its_own(self, last):
         """The demo model with another last byte, so that its last chunk is sent and not found."""
         path = os.path.join(self.folder, f"other{last}.gguf")

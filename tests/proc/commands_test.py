@@ -31,11 +31,11 @@ FILES = {
 
 # Commands that are not typed here, and why.
 NOT_TYPED = {
-    r"^hpctl (chat|top|ps --watch|serve|model serve|top --interval)\b(?!.*--once)": "they go on until somebody ends them: walk_test, own_test, top_test and kserve_test do",
+    r"^hpctl (chat|top|.* --(watch|follow)|serve|model serve|top --interval)\b(?!.*--once)": "they go on until somebody ends them: walk_test, own_test, top_test and kserve_test do",
     r"^hpctl run \./model|^hpctl run examples/|^hpctl bench": "walk_test types them; pipelines are timed for seconds by paced_test",
     r"^hpctl (cluster init|local|context (use|rm|import|export))\b|^hpctl node token create .*once": "they make, end or rename clusters: hpctl_test and walk_test do",
     r"^(hp-agent|hp-coordinator) ": "boxes join by them: membership_test and reach_test do",
-    r"^hpctl chaos demo( --faults (kill|kill,stop|delay) |$)": "minutes of faults: chaos_test does",
+    r"^hpctl chaos demo( --faults (kill|kill,stop|delay|loss) |$)": "minutes of faults: chaos_test does",
     r"^hpctl (node (drain|undrain|rm)|undeploy|rebalance|pools rm|weights rm|profile rm)\b": "they take away what others need: hpctl_test, rebalance_test, handoff_test and pools_test do",
     r"all-MiniLM|bge-small|bert\.onnx|Llama-3\.2-1B|big-00001|smollm2": "models that are not in the clone: embeddings_test, pools_test, folder_test, weights_test and real_model_test have such",
     r"--agents a,b|--agents c|--prefill a0,a1|--layers |--plan plan|deploy .*--copies|--pace ": "deployments of their own shape: handoff_test, paced_test, loopback_test and recovery_test make them",

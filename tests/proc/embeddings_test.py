@@ -40,6 +40,9 @@ def claims(c, prompts, rows):
     for path in ("/api/embed", "/api/embeddings"):
         status, body = c.request("POST", path, {"model": "sense"})
         assert status == 400 and "is missing" in body["error"], body
+        field = "prompt" if path == "/api/embeddings" else "input"
+        status, body = c.request("POST", path, {"model": "sense", field: "x " * 9000})
+        assert status == 400 and f"However, {field} 0 resulted in" in body["error"], (path, body)
 
 
 @test
@@ -138,7 +141,8 @@ def what_cannot_be_embedded_is_refused_in_words():
         c.deploy("demo", DEMO)
         for fields, param, words in (({"input": []}, "input", "is empty"), ({}, "input", "is missing"), ({"input": ""}, None, None), ({"input": [[1, 480]]}, "input", "no token id"),
                                      ({"input": {"a": 1}}, "input", "must be a text, token ids, or a list of these"), ({"input": 3}, "input", "must be a text"), ({"input": ["x", 3]}, "input", "must be a text"), ({"input": "x " * 400}, "input", "maximum context length is 128"),
-                                     ({"input": "x", "dimensions": 65}, "dimensions", "1 to 64"), ({"input": "x", "dimensions": 0}, "dimensions", "1 to 64"), ({"input": "x", "dimensions": "8"}, "dimensions", "1 to 64"), ({"input": "x", "encoding_format": "hex"}, "encoding_format", "base64")):
+                                     ({"input": "x", "dimensions": 65}, "dimensions", "1 to 64"), ({"input": "x", "dimensions": 0}, "dimensions", "1 to 64"), ({"input": "x", "dimensions": "8"}, "dimensions", "1 to 64"), ({"input": "x", "encoding_format": "hex"}, "encoding_format", "base64"),
+                                     ({"input": "x", "normalize": False}, "normalize", "scaled"), ({"input": "x", "add_special_tokens": False}, "add_special_tokens", "own tokens"), ({"input": "x", "normalize": True, "add_special_tokens": True}, None, None)):
             status, body = embed(c, **fields)
             if param is None:  # the marks around an empty text are tokens
                 assert status == 200, body

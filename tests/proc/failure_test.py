@@ -16,8 +16,8 @@ def a_stopped_agent_is_noticed_within_three_seconds():
         c.deploy("demo", DEMO, "--agents", "a0,a1")
         pid = c.kill("a1", signal.SIGSTOP)
         stopped = time.monotonic()
-        c.wait("a1 is lost", lambda: c.member("a1") == "lost", 4)
-        took = time.monotonic() - stopped
+        looked = c.wait("a1 is lost", lambda: (lambda began: c.member("a1") == "lost" and began)(time.monotonic()), 4)
+        took = looked - stopped  # until the look that found it began
         assert took < 3 * SCALE + 0.3, f"{took:.1f} s"
         assert next(a for a in c.local()["agents"] if a["name"] == "a1")["state"] == "stopped"
         os.kill(pid, signal.SIGCONT)

@@ -6,10 +6,11 @@ import re
 import resource
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
-from cluster import SCALE, Cluster, DEMO, Failed
+from cluster import ROOT, SCALE, Cluster, DEMO, Failed
 from tap import main, test
 
 PROMPT = {"model": "demo", "messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0, "ignore_eos": True, "max_tokens": 400}
@@ -73,6 +74,36 @@ def started(c, command, limit):
 
 
 @test
+def a_change_that_was_under_way_when_the_disk_filled_is_told_as_not_stored():
+    """A verb that takes its time is taken before anything fails, and answered after it."""
+    with Cluster(agents=2, cores=1, memory="256MB") as c, tempfile.TemporaryDirectory(prefix="hp-full-") as folder:
+        c.deploy("demo", DEMO, "--agents", "a0", "--max-context", "256")
+        toy = {"name": "toy", "model": os.path.join(ROOT, "examples", "pools", "toy.onnx"), "weight": 1, "slo_s": 0.25}
+        workload = os.path.join(folder, "w.json")
+        for slo_s in (0.5, 0.25):
+            with open(workload, "w") as f:
+                json.dump({"format": "hp-workload/1", "slo_margin": 0.4, "max_stages": 1, "models": [dict(toy, slo_s=slo_s)]}, f)
+            if slo_s == 0.5:
+                c.hpctl("apply", "-f", workload, "--agents", "a1")  # measured, so that another one takes no time
+
+        def writable():
+            return re.search(r"^hp_read_only 0", c.request("GET", "/metrics")[1], re.M)
+
+        for verb in (("apply", "-f", workload, "--agents", "a1"), ("deploy", DEMO, "--name", "other", "--agents", "a0", "--max-context", "256"), ("undeploy", "demo")):
+            room(pid_of(c), False)
+            try:
+                c.hpctl(*verb)
+                raise AssertionError(f"{verb} was acknowledged with a full disk")
+            except Failed as e:
+                assert "done, but not stored" in e.message, (verb, e)
+            room(pid_of(c), True)
+            c.wait("it is stored", writable)
+        c.kill("coordinator")
+        c.hpctl("local", "start", "--coordinator")
+        assert sorted(d["name"] for d in c.hpctl("ps")) == ["other"] and c.hpctl("pools")["models"][0]["slo_s"] == 0.25
+
+
+@test
 def a_full_disk_refuses_changes_and_ends_no_stream():
     with Cluster(agents=2, cores=1) as c:
         c.deploy("demo", DEMO, "--agents", "a0,a1", "--compute", "f32")
@@ -111,15 +142,16 @@ def a_coordinator_starts_with_a_full_disk_and_serves():
 
 
 @test
-def two_starts_on_a_full_disk_have_two_numbers():
+def each_start_has_a_higher_number_though_the_disk_was_full():
+    """Agents refuse requests whose numbers are below those that they have had."""
     with Cluster(agents=1, cores=1) as c:
         c.deploy()
         process = None
-        for _ in range(3):
+        for room_bytes in (0, 0, 0, resource.RLIM_INFINITY):
             if process:
                 process.kill()
                 process.wait()
-                process = started(c, process.args, 0)
+                process = started(c, process.args, room_bytes)
             else:
                 process = start_again(c, full=True)
             c.wait("it serves again", lambda: c.chat("demo", PROMPT["messages"], max_tokens=2)[0] == 200, 20)
@@ -127,7 +159,7 @@ def two_starts_on_a_full_disk_have_two_numbers():
         process.wait()
         with open(os.path.join(c.folder, "state", "agents", "a0", "log")) as f:
             boots = [int(number) for number in re.findall(r"joined name=a0 boot=(\d+)", f.read())]
-        assert len(boots) == 4 and boots == sorted(set(boots)), boots
+        assert len(boots) == 5 and boots == sorted(set(boots)), boots
 
 
 @test
@@ -167,8 +199,7 @@ def an_agents_full_disk_fails_what_it_cannot_keep_by_name_and_nothing_else():
         assert c.answer("demo", PROMPT["messages"], ignore_eos=True, max_tokens=40) == whole
         assert c.agent("a1")["pid"] == pid and c.agent("a1")["state"] != "dead"
         room(pid, True)
-        if "other" in [d["name"] for d in c.hpctl("ps")]:
-            c.hpctl("undeploy", "other")
+        c.take_away("other")
         c.deploy("other", other, "--agents", "a0,a1", "--upload")
         assert c.answer("other", "Hello!", max_tokens=5) is not None
 

@@ -174,7 +174,7 @@ def plain_parts(s, np):
         assert [{"name": of(t, 1)[0].decode(), "datatype": of(t, 2)[0].decode(), "shape": numbers(of(t, 3)[0])} for t in of(told, field)] == tensors
     config = of(s.call("ModelConfig", put(1, "toy")), 1)[0]
     assert of(config, 1) == [b"toy"] and [numbers(of(t, 4)[0]) for t in of(config, 5)] == [t["shape"] for t in s.meta["inputs"]], config
-    assert [of(m, n)[0] for m in of(s.call("RepositoryIndex"), 1) for n in (1, 2, 3)] == [b"toy", b"1", b"READY"]
+    assert [b"".join(of(m, n)) for m in of(s.call("RepositoryIndex"), 1) for n in (1, 2, 3, 4)] == [b"toy", b"1", b"READY", b""]
     success = {"grpc": lambda: of(of(of(s.call("ModelStatistics", put(1, "toy")), 1)[0], 6)[0], 1)[0],
                "http": lambda: s.http("/v2/models/toy/stats")[1]["model_stats"][0]["inference_stats"]["success"]}
     before = of(success["grpc"](), 1)
@@ -229,6 +229,7 @@ def reasons_are_those_of_http(s, np):
          tensor(s.name, shape) + put(6, put(1, s.meta["outputs"][0]["name"]) + put(2, parameter("classification", 2, 3))) + raw),
         ({"inputs": [good], "parameters": {"timeout": -1}}, put(4, parameter("timeout", 2, -1)) + tensor(s.name, shape) + raw),
         ({"inputs": [good], "parameters": {"sequence_id": 7}}, put(4, parameter("sequence_id", 2, 7)) + tensor(s.name, shape) + raw),
+        ({"inputs": [good], "parameters": {"sequence_id": "a"}}, put(4, parameter("sequence_id", 3, "a")) + tensor(s.name, shape) + raw),
     ]
     words = {400: ("INVALID_ARGUMENT", "UNIMPLEMENTED"), 413: ("RESOURCE_EXHAUSTED",)}
     for body, message in cases:
@@ -293,6 +294,12 @@ def models_are_asked_over_grpc_as_over_http_and_refusals_have_the_same_reasons()
         s.call("ModelInfer", request(s.x, name=s.name))
         for one in idle:
             one.close()
+        # Without agents nothing is ready, and the index says why.
+        c.kill("a0")
+        c.wait("it is not ready", lambda: of(s.call("ModelReady", put(1, "toy")), 1) in ([], [0]))
+        told = of(s.call("RepositoryIndex"), 1)[0]
+        assert of(s.call("ServerReady"), 1) in ([], [0]) and of(told, 3) == [b"LOADING"] and b"no plan serves" in of(told, 4)[0], told
+        assert s.call("RepositoryIndex", put(2, 1)) == b""
         assert s.stop(15) == 0
 
 

@@ -21,11 +21,11 @@ def keeper(c):
     return told["stages"][0] if told["state"] == "serving" else None
 
 
-def when_copied(c, key=None):
+def when_copied(c, key=None, **more):
     """An answer that is being written and has a copy; those before it may have ended too soon for that. With a key it is asked for again until all of it is there."""
     for turn in range(20):
         before = copied(c)
-        reader = resuming.Reader(c.port, BODY, f"{key}{turn}") if key else Reader(c, BODY)
+        reader = resuming.Reader(c.port, BODY, f"{key}{turn}") if key else Reader(c, dict(BODY, **more))
         c.wait("it is copied", lambda: copied(c) > before or not reader.is_alive())
         if reader.is_alive():
             return reader
@@ -70,7 +70,7 @@ def whatever_becomes_of_a_keeper_its_deployment_or_the_coordinator_no_answer_suf
         c.wait("no copy stays that no coordinator knows", lambda: keeper(c) and keeper(c)["kv_used_tokens"] == 0, 30)
 
         # All of it goes while copies are on their way.
-        reader = when_copied(c)
+        reader = when_copied(c, max_tokens=1500)  # so long that it is on its way on fast boxes, too
         c.hpctl("undeploy", "demo")
         reader.join(60 * SCALE)
         assert "undeployed" in str(reader.failure), reader.failure

@@ -16,6 +16,7 @@ from tap import main, skip, test
 
 HPCTL = os.path.join(os.environ.get("HP_BUILD", os.path.join(ROOT, "build")), "hpctl")
 GOLDEN = os.environ.get("HP_GOLDEN_ONNX", os.path.join(os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared")), "golden-onnx"))
+SCALE = float(os.environ.get("HP_TIME_SCALE", "1"))
 TYPES = {"float32": "FP32", "int64": "INT64", "int32": "INT32", "bool": "BOOL", "float16": "FP16"}
 NUMPY = {v: k for k, v in TYPES.items()}
 
@@ -153,13 +154,14 @@ def what_lies_is_refused_at_once_with_field_and_reason():
             ({"inputs": [{**x, "parameters": {"binary_data_size": 4}}]}, "must be 23040"),
             ({"inputs": [{**x, "parameters": {"binary_data_size": -1}}]}, "must be 23040"),
             ({"inputs": [{**x, "parameters": {"shared_memory_region": "a"}}]}, "shared memory"),
+            ({"inputs": [good], "parameters": {"sequence_id": 7}}, "sequences"), ({"inputs": [good], "parameters": {"sequence_id": "a"}}, "sequences"),
         ]
         for body, why in bad:
             started = time.monotonic()
             status, data, _ = s.ask("POST", "/v2/models/m/infer", json.dumps(body))
             error = json.loads(data)["error"]
             assert status in (400, 413) and why in error, (body if len(str(body)) < 300 else why, status, error)
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 5 * SCALE
         head = json.dumps({"inputs": [{**x, "parameters": {"binary_data_size": n * 4}}]})
         for length, tail, why in ((str(len(head)), n * 4 - 1, "bytes left"), (str(len(head)), n * 4 + 1, "goes on for 1"), ("x", 0, "not a number"),
                                   ("-1", 0, "not a number"), (str(10**30), 0, "not a number"), (str(10**9), 0, "body has"), ("3", 0, "")):
@@ -175,6 +177,8 @@ def what_lies_is_refused_at_once_with_field_and_reason():
             assert s.ask(method, path)[0] == status, path
         assert s.ask("GET", "/v2", headers={"Host": "evil.example"})[0] == 403
         assert s.ask("POST", "/v2/models/m/infer", "{}", {"Content-Type": "text/plain"})[0] == 403
+        status, data, _ = s.ask("POST", "/v2/models/m/infer", b"\x1f\x8b", {"Content-Encoding": "gzip"})
+        assert status == 415 and "compressed" in json.loads(data)["error"], (status, data)
         inputs, expected = next(iter(s.cases().values()))
         close(s.infer(inputs, True)[1], expected)
 
@@ -203,7 +207,7 @@ def what_is_never_in_time_is_refused_but_measured_again_when_that_is_long_ago():
         assert [status for status, _, _ in seen].count(200) >= 3, "what was not measured is let through"
         late = [why for status, why, _ in seen if status == 429]
         assert late and all("of --slo" in why and "of running" in why for why in late), seen
-        until = time.monotonic() + 10
+        until = time.monotonic() + 10 * SCALE
         while s.try_infer(inputs)[0] != 200:
             assert time.monotonic() < until, "it is refused for ever"
             time.sleep(0.1)
@@ -219,7 +223,17 @@ def more_than_can_be_done_in_time_is_refused_and_the_rest_waits_no_longer_than_t
             s.infer(inputs, True)
             took.append(time.monotonic() - began)
     slo = 8 * sorted(took)[2]
-    with Server("fcn-dy20", "--slo", f"{slo:.3f}s") as s, concurrent.futures.ThreadPoolExecutor(40) as pool:
+    for _ in range(8):  # the box may have been slower when that was measured than it is now, or quicker
+        statuses = set(load_with_target(inputs, slo))
+        if len(statuses) > 1:
+            return
+        slo *= 2 if statuses == {429} else 1 / 3
+    raise AssertionError(f"all are answered, or none: {statuses}")
+
+
+def load_with_target(inputs, slo):
+    """Statuses of many at once."""
+    with Server("fcn-dy20", "--slo", f"{1000 * slo:.3f}ms") as s, concurrent.futures.ThreadPoolExecutor(40) as pool:
         for _ in range(3):
             s.try_infer(inputs)
         before = json.loads(s.ask("GET", "/v2/models/m/stats")[1])["model_stats"][0]["inference_stats"]
@@ -227,9 +241,10 @@ def more_than_can_be_done_in_time_is_refused_and_the_rest_waits_no_longer_than_t
         stats = json.loads(s.ask("GET", "/v2/models/m/stats")[1])["model_stats"][0]["inference_stats"]
         done, waited = (stats["queue"][k] - before["queue"][k] for k in ("count", "ns"))
         print(f"# {statuses.count(200)} answered, {statuses.count(429)} refused; {waited / 1e6 / max(done, 1):.0f} ms of waiting")
-        assert set(statuses) <= {200, 429} and 429 in statuses and 200 in statuses, statuses
+        assert set(statuses) <= {200, 429}, statuses
         assert done == statuses.count(200) and stats["fail"]["count"] - before["fail"]["count"] == statuses.count(429)
         assert waited <= done * slo * 1e9
+    return statuses
 
 
 @test

@@ -60,6 +60,22 @@ def what_is_started_by_many_at_once_is_written_down_and_runs_once():
 
 
 @test
+def an_agent_is_started_beside_a_coordinator_that_answers_late():
+    with Cluster(agents=1, cores=1, memory="64MB") as c:
+        c.kill("a0")
+        pid = c.kill("coordinator", signal.SIGSTOP)
+        late = begin(c, "local", "start", "--agent", "a0")
+        time.sleep(3.5 * SCALE)
+        os.kill(pid, signal.SIGCONT)
+        assert [rc for rc, _ in ended([late])] == [0], late
+        c.kill("a0")
+        c.kill("coordinator")
+        began = time.monotonic()
+        done = c.run("local", "start", "--agent", "a0")
+        assert done.returncode and "does not run" in done.stderr and time.monotonic() - began < 10 * SCALE, done
+
+
+@test
 def what_others_start_again_while_there_is_chaos_is_known_to_it():
     with Cluster(agents=2, cores=1, memory="64MB") as c:
         c.deploy("demo", DEMO, "--compute", "f32", "--max-context", "256", "--copies", "2")

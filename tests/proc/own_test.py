@@ -143,11 +143,13 @@ class Serving:
     def __init__(self, home):
         self.model = os.path.join(home.folder, "own.gguf")
         shutil.copyfile(DEMO, self.model)
-        self.process = subprocess.Popen([HPCTL, "serve", self.model, "--port", "0", "--compute", "f32", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.log = os.path.join(home.folder, "said")
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen([HPCTL, "serve", self.model, "--port", "0", "--compute", "f32", "-o", "json"], env=home.env, stdout=subprocess.PIPE, stderr=log, text=True)
         told = ""
         while not told.rstrip().endswith("}"):
             line = self.process.stdout.readline()
-            assert line, self.process.stderr.read()
+            assert line, self.said()
             told += line
         self.told = json.loads(told)
 
@@ -165,13 +167,17 @@ class Serving:
         except urllib.error.HTTPError as e:
             return e.read().decode()
 
+    def said(self):
+        """To whoever serves."""
+        with open(self.log) as log:
+            return log.read()
+
     def end(self):
-        """What it said to whoever serves."""
+        """What it said up to its end."""
         assert self.process.poll() is None
         self.process.send_signal(signal.SIGINT)
-        said = self.process.communicate(timeout=20 * SCALE)[1]
-        assert self.process.returncode == 0
-        return said
+        assert self.process.wait(20 * SCALE) == 0
+        return self.said()
 
 
 @test
@@ -186,7 +192,8 @@ def a_file_that_becomes_shorter_while_it_is_served_is_an_error_in_words():
         wait("it has been tried again", lambda: changed in s.why())  # who comes before that waits for it
         status, said = s.answer()
         assert status == 503 and changed in said, (status, said)
-        time.sleep(1.5)  # a look takes place twice a second
+        wait("whoever serves is told", lambda: "does not serve now" in s.said())
+        time.sleep(1.2)  # a look takes place twice a second: the next ones say nothing new
         said = s.end()
         assert said.count("does not serve now") == 1 and changed in said and "begin anew" in said, said
 
@@ -205,7 +212,7 @@ def a_file_that_is_written_to_while_it_is_served_gives_no_other_answer():
             f.write(b"\x55" * 100000)
         status, said = s.answer()
         assert status == 503 and "wrote to the file" in said, (status, said)
-        time.sleep(1.5)
+        wait("whoever serves is told", lambda: "does not serve now" in s.said())
         status, said = s.answer()
         assert status == 503 and "does not serve now" in said, (status, said)
         wait("the true reason is told", lambda: f"of {s.model} are not what they were when it was opened" in s.why())
@@ -270,7 +277,8 @@ def a_conversation_on_a_terminal():
         with open(saved) as f:
             said = [m["content"] for m in json.load(f)["messages"]]
         assert len(said) == 4 and "Peru" in said[0] and "Lima" in said[1] and "Cuba" in said[2], said
-        t.say("/clear\r")  # ollama's word for /reset
+        assert "anew" in t.say("/clear\r")  # ollama's word for /reset
+        assert "told this" in t.say("/system Be brief.\r") and "told nothing" in t.say("/system\r")
         assert "4 messages" in t.say("/load " + saved + "\r") and "no such" not in t.say("/load /nowhere\r").lower().replace("no such file", "")
         t.say('\"\"\"\rWhat is\rthe capital of Cuba?\r\"\"\"\r')
         t.say("/save " + saved + "\r")

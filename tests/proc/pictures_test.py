@@ -76,6 +76,9 @@ def live_pictures(path):
         hpctl("describe", "demo", "--svg", path("describe.svg"), env=c.env)
         hpctl("topo", "--svg", path("topo-live.svg"), env=c.env)
         hpctl("load", "demo", "--rate", 20, "--seconds", 1, "--answer-tokens", "4..8", "--svg", path("load.svg"), env=c.env)
+        c.hpctl("undeploy", "demo")
+        c.hpctl("apply", "-f", os.path.join(ROOT, "examples", "pools", "toy.workload.yaml"))
+        hpctl("load", "--workload", "--rate", 20, "--seconds", 1, "--svg", path("load-pools.svg"), env=c.env)
 
 
 BROKEN = """<svg xmlns="http://www.w3.org/2000/svg" width="300" height="120" font-size="12"><rect x="10" y="60" width="80" height="30" fill="none"/>

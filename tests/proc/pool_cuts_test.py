@@ -27,6 +27,9 @@ class Network:
         with np.load(given) as inputs, np.load(whole) as made:
             self.inputs = {k.split("/")[1]: inputs[k] for k in inputs.files if k.startswith("b3/")}
             self.whole = {k.split("/")[1]: made[k] for k in made.files}
+        told = subprocess.run([os.path.join(BUILD, "hpctl"), "model", "describe", self.path, "-o", "json"], check=True, capture_output=True, text=True, timeout=60 * SCALE)
+        # Sizes that the file leaves free, the batch apart, are those of the case.
+        self.dims = {name: self.inputs[i["name"]].shape[d] for i in json.loads(told.stdout)["inputs"] for d, name in enumerate(i["shape"]) if d and isinstance(name, str)}
 
     def check(self, what):
         """Pools give the bits that it gives whole."""
@@ -50,7 +53,8 @@ class Cuts(Network):
     def __init__(self, c, np, folder, model):
         super().__init__(c, np, folder, model)
         self.folder = folder
-        measured = c.hpctl("profile", "model", self.path, "--local", "--batches", "1", "--budget", "0.05", "--blocks", "64")
+        measured = c.hpctl("profile", "model", self.path, "--local", "--batches", "1", "--budget", "0.05", "--blocks", "64",
+                           *(["--dim", ",".join(f"{name}={size}" for name, size in self.dims.items())] if self.dims else []))
         self.layers = measured["bounds"][-1]
 
     def apply(self, bounds):
@@ -63,16 +67,20 @@ class Cuts(Network):
             "latency": {f"K{k}": {f"b{i}": table(i == k) for i in range(n)} for k in range(AGENTS)}})
         workload = write(os.path.join(self.folder, "workload.json"), {
             "format": "hp-workload/1", "slo_margin": 0.4, "max_stages": n,
-            "models": [{"name": "net", "model": self.path, "profile": "cut.json", "weight": 1, "slo_s": 2 * SCALE}]})
+            "models": [{"name": "net", "model": self.path, "profile": "cut.json", "weight": 1, "slo_s": 2 * SCALE, "dims": self.dims}]})
         shares = self.c.hpctl("apply", "-f", workload)["current"]["shares"]
         assert [(s["stage"], s["layers"]) for s in shares] == [(i, [i, i + 1]) for i in range(n)] and len({s["on"] for s in shares}) == n, shares
 
 
-def bounds_of(layers):
-    """Two parts, cut in every place; three and four parts, the first of which ends in every place, or in a few."""
+CHAIN, BRANCHES = "mobilenet_v3-ts17", ("fpn-ts13", "bert-ts17")  # with outputs that are there early; with two tensors wherever it is cut
+MODELS_LONG = ("resnet-ts11", "mobilenet_v3-dy20", "shufflenet-ts11", "densenet-dy20", "convnext-ts17", "unet-dy18", "yolo-dy20", *BRANCHES)
+
+
+def bounds_of(layers, thorough):
+    """Two parts, cut in every place; three and four parts, the first of which ends in every place, or in a few. Not thorough: in a few places, all."""
     for parts in range(2, AGENTS + 1):
         every = range(1, layers - parts + 2)
-        places = every if LONG or parts == 2 else every[::layers // 3]
+        places = every if LONG or (thorough and parts == 2) else every[::layers // 3]
         for first in places:
             yield [0, first, *(first + i * (layers - first) // (parts - 1) for i in range(1, parts - 1)), layers]
 
@@ -90,11 +98,11 @@ def a_network_cut_anywhere_over_two_to_four_agents_gives_the_bits_that_it_gives_
         profile = write(os.path.join(folder, "profile.json"), {"format": "hp-profile/1", "model": "net", "layers": [{"name": "b", "class": "b", "output_bytes": 64}],
                                                                "latency": {f"K{i}": {"b": table} for i in range(AGENTS)}})
         with Cluster(agents=AGENTS, cores=1, pace=cluster, profile=profile) as c:
-            for model in ("resnet-ts11", "mobilenet_v3-dy20", "shufflenet-ts11", "densenet-dy20", "convnext-ts17") if LONG else ("mobilenet_v3-ts17",):
+            for model in MODELS_LONG if LONG else (CHAIN, *BRANCHES):
                 cuts = Cuts(c, np, folder, model)
-                assert cuts.layers > 10, cuts.layers
+                assert cuts.layers >= 10, cuts.layers
                 done = 0
-                for bounds in bounds_of(cuts.layers):
+                for bounds in bounds_of(cuts.layers, model == CHAIN):
                     cuts.apply(bounds)
                     cuts.check(f"cut at {bounds[1:-1]}")
                     done += 1

@@ -110,6 +110,9 @@ def whoever_balances_load_and_whoever_has_a_wrong_path_hear_of_pools():
             assert c.request("GET", path) == (200, {"ready": True, "models": [{"id": "toy", "ready": True, "state": "serving", "why": ""}]}), path
         status, told = c.request("GET", "/v2/models")
         assert status == 404 and "POST /v2/repository/index, which lists the models" in json.dumps(told), told
+        for none in ("1e30s", "0.0001ms"):  # no number of microseconds
+            run = c.run("load", "toy", "--rate", "1", "--deadline", none)
+            assert run.returncode == 2 and "out of range: 0.001ms to 1000000s" in run.stderr, run
         c.hpctl("key", "create", "one")
         assert c.request("GET", "/ready") == (200, {"ready": True})
         c.kill("a0")

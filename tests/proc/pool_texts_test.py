@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from cluster import ROOT, SCALE, Cluster
 from encoders import FOLDER, SHARED, close, golden, pooled_decoder
@@ -141,6 +142,7 @@ def scores_are_the_known_ones(c):
 def models_are_listed_and_tell_their_tokens(c, prompts):
     _, listed = c.request("GET", "/v1/models")
     assert {(m["id"], m["task"], m["max_model_len"]) for m in listed["data"]} == {("bert", "embed", 96), ("decoder", "embed", 96), ("scorer", "score", 96)}, listed
+    assert all(abs(time.time() - m["created"]) < 600 * SCALE and m["created_at"].startswith("20") for m in listed["data"]), listed  # when they were applied
     assert c.request("GET", "/v1/models/bert")[1]["id"] == "bert" and c.request("GET", "/v1/models/nobody")[0] == 404
     assert {m["name"] for m in c.request("GET", "/api/tags")[1]["models"]} == {"bert", "decoder", "scorer"}
     status, told = c.request("POST", "/tokenize", {"model": "bert", "prompt": prompts[0]["text"]})

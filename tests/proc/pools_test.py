@@ -127,10 +127,24 @@ def keys_hold(c, net, x):
     return made["whole"]
 
 
-def triton(c, net, folder, python=sys.executable, env=None, key=None):
-    """An unmodified tritonclient gets the known answers of what `net` serves; False where there is none."""
-    made = os.path.join(folder, "made.npz")
-    run = subprocess.run([python, os.path.join(ROOT, "tests", "proc", "triton_check.py"), c.http.split("//")[1], "net", os.path.join(MODELS, MODEL, "inputs.npz"), made, *([key] if key else [])],
+def readiness_follows(c, net, key):
+    """Without agents nothing is ready, and whoever has the key is told why; the server says so without names to those who have none."""
+    assert net.ask("/health/ready")[:2] == (200, {}) and net.ask("/repository/index", {}, key)[1][0] == {"name": "net", "version": "1", "state": "READY", "reason": ""}
+    for agent in c.local()["agents"]:
+        c.kill(agent["name"])
+    why = 'no plan serves "net" with the agents that there are'
+    c.wait("nothing serves", lambda: net.ask("/models/net/ready", None, key)[:2] == (503, {"error": why}))
+    assert net.ask("/repository/index", {}, key)[1] == [{"name": "net", "version": "1", "state": "LOADING", "reason": why}]
+    assert net.ask("/repository/index", {"ready": True}, key)[1] == [] and len(net.ask("/repository/index", {"ready": False}, key)[1]) == 1
+    assert net.ask("/repository/index", {"ready": 3}, key)[:2] == (400, {"error": "ready: must be true or false"})
+    assert net.ask("/health/ready")[:2] == (503, {"error": "1 of 1 models are not ready"}) and net.ask("/health/live")[0] == 200
+    assert net.infer(net.cases[0][0], key)[:2] == (503, {"error": why})
+
+
+def triton(c, net, folder, python=sys.executable, env=None, key=None, grpc=None):
+    """An unmodified tritonclient gets the known answers of what `net` serves, by HTTP or by gRPC at this address; False where there is none."""
+    made, check = os.path.join(folder, "made.npz"), "triton_grpc_check.py" if grpc else "triton_check.py"
+    run = subprocess.run([python, os.path.join(ROOT, "tests", "proc", check), grpc or c.http.split("//")[1], "net", os.path.join(MODELS, MODEL, "inputs.npz"), made, *([key] if key else [])],
                          env=env, capture_output=True, text=True, timeout=120 * SCALE)
     if run.returncode == 77:
         return False
@@ -176,7 +190,7 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
         cluster, profile, workload = files(folder, 2 * SCALE)
         with Cluster(agents=3, cores=1, pace=cluster, profile=profile) as c:
             new = c.hpctl("plan", "diff", "-f", workload)
-            assert new["serves"] is None and [s["kind"] for s in new["next"]["models"][0]["pipelines"][0]["stages"]] == ["X", "Y"], new
+            assert new["serves"] is None and new["why"] == ["nothing serves yet"] and [s["kind"] for s in new["next"]["models"][0]["pipelines"][0]["stages"]] == ["X", "Y"], new
             assert c.hpctl("pools")["state"] == "none"
             # Paced agents answer with their profile: without one in the file the plan is the same.
             told = c.hpctl("profile", "model", os.path.join(MODELS, MODEL, "model.onnx"))
@@ -186,8 +200,22 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
                 out.writelines(line for line in f if "profile:" not in line)
             same = c.hpctl("plan", "diff", "-f", unprofiled)
             assert same["next"]["models"] == new["next"]["models"], same
+            # No kind runs it alone, and both together take 16 ms and what is between them.
+            tight = os.path.join(folder, "tight.yaml")
+            with open(workload) as f, open(tight, "w") as out:
+                out.write("".join("    slo_s: 0.02\n" if "slo_s" in line else line for line in f))
+            try:
+                c.hpctl("plan", "diff", "-f", tight)
+                raise AssertionError("no plan meets that")
+            except Failed as e:
+                assert e.code == "infeasible" and "leaves 12 ms, and one request takes at least 16." in e.message and "ms (X, then Y)" in e.message, e
             told = c.hpctl("apply", "-f", workload)
             assert told["state"] in ("serving", "moving"), told
+            more = os.path.join(folder, "more.yaml")
+            with open(workload) as f, open(more, "w") as out:
+                out.write(f.read().replace("weight: 1", "weight: 2"))
+            people = c.run("plan", "diff", "-f", more).stdout
+            assert "unchanged" in people and "why:\n  net: weight is 2, and was 1\n" in people and "the plan (exact)" in people and "whole models on single kinds" in people, people
             shares = {(s["on"].split("/")[0], s["stage"]) for s in told["current"]["shares"]}
             assert len(shares) == 3 and {stage for _, stage in shares} == {0, 1}, told["current"]["shares"]
             net = Net(c, np)
@@ -237,6 +265,7 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
             key = keys_hold(c, net, x)
             if not triton(c, net, folder, os.environ.get("HP_TRITON_PYTHON", sys.executable), key=key):
                 print("# without tritonclient (HP_TRITON_PYTHON names a python with tritonclient[http])")
+            readiness_follows(c, net, key)
             c.hpctl("pools", "rm")
             assert net.infer(x, key)[0] == 404
             try:

@@ -118,7 +118,8 @@ def an_agent_that_became_slow_is_named_and_left():
 
 @test
 def an_agent_that_became_slow_is_left_by_itself_within_30_s():
-    with Cluster(agents=2, cores=1) as c:
+    """Of two unlike ones, as most boxes are: each is the only one of its kind."""
+    with Cluster(agents=2, cores=1, device="a1=cpu:any:1,threads=2") as c:
         c.deploy("demo", DEMO, "--compute", "f32", "--speculate", "off", "--prefix-cache", "off")
         before = c.hpctl("describe", "demo")
         assert before["rebalances"] == "degraded", before["rebalances"]

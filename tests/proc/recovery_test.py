@@ -37,6 +37,9 @@ def streams_go_on_over_what_is_left():
         assert losses["places"] == 1 and losses["recovered"] == losses["sequences"] == 2, losses
         assert losses["last_found_s"] <= 2 * SCALE, losses
         assert all(r.pause <= 5 * SCALE for r in readers), [r.pause for r in readers]
+        log = [line for line in c.run("logs", "coordinator").stdout.splitlines() if "sequence_lost" in line or "sequence_recovered" in line]
+        ids = {r.stream.reply.getheader("x-request-id") for r in readers}
+        assert len(log) == 4 and {word for line in log for word in line.split() if word.startswith("request=")} == {"request=" + i for i in ids}, (ids, log)
         said = c.run("describe", "demo").stdout
         assert "1 places and 2 running sequences, 2 of which went on after" in said, said
         status, text = c.request("GET", "/metrics")

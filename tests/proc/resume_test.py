@@ -38,6 +38,27 @@ def metric(c, name):
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
 
 
+def api_keys_tell_answers_apart(c):
+    """Also one that is made anew under the name of another."""
+    drawn = dict(STORY, temperature=1.0, max_tokens=30)
+
+    def ask(secret, method="POST", path="/v1/completions", body=drawn):
+        SECRET[:] = [secret]
+        try:
+            return Reply(c.port, method, path, body, Idempotency_Key="same")
+        finally:
+            SECRET.clear()
+
+    one, two = (c.hpctl("key", "create", name)["key"] for name in ("one", "two"))
+    first = ask(one).body()
+    assert ask(one).body() == first
+    c.hpctl("key", "rm", "one")
+    for other in (two, c.hpctl("key", "create", "one")["key"]):
+        answer = ask(other).body()
+        assert answer["id"] != first["id"] and answer["choices"][0]["text"] != first["choices"][0]["text"], (first, answer)
+        assert ask(other, "GET", f"/v1/streams/{first['id']}", None).status == 404
+
+
 @test
 def a_key_gives_the_same_answer_whoever_reads_it_and_from_where():
     with Cluster(agents=2, cores=1) as c:
@@ -105,6 +126,7 @@ def a_key_gives_the_same_answer_whoever_reads_it_and_from_where():
         assert refused.status == 422 and said["code"] == "idempotency_key_reused" and "k1" in said["message"], said
         assert Reply(c.port, "GET", "/v1/streams/cmpl-nothing").status == 404
         assert Reply(c.port, "POST", "/v1/completions", STORY, Idempotency_Key="k" * 256).status == 400
+        api_keys_tell_answers_apart(c)
 
 
 @test

@@ -20,7 +20,7 @@ FORMATS = ("hermes", "mistral", "llama", "python", "pythonic", "gpt-oss")
 HISTORY = """{%- for m in messages %}{{ '<|start|>' + m.role + '\\n' + m.content }}{% if m.tool_calls is defined %}{% for call in m.tool_calls -%}
 <tool_call>{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}{% endif %}{{ '<|end|>' }}{% endfor -%}
 {%- if add_generation_prompt %}{{ '<|go|>' }}{% endif %}"""
-TOOLS = "{%- if tools %}{{ '<|start|>system\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|end|>' }}{% endif %}"
+TOOLS = "{%- if reasoning_effort is defined %}{{ '<|start|>effort ' + reasoning_effort + (' on' if enable_thinking else ' off') + '<|end|>' }}{% endif %}{%- if tools %}{{ '<|start|>system\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|end|>' }}{% endif %}"
 # As gpt-oss' own: functions in a message of the developer, each call and each result a message on a channel.
 CHANNELS = """{# <|channel|> #}{%- if tools %}{{ '<|start|>developer\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|end|>' }}{% endif %}
 {%- for m in messages %}{% if m.tool_calls is defined -%}
@@ -198,6 +198,12 @@ def templates(c):
     said = body["prompt"]
     assert status == 200 and said.startswith("<|start|>system\n{") and '"How it is outside"' in said, body
     assert '<tool_call>{"name": "weather", "arguments": {"city": "Ulm"}}</tool_call><|end|><|start|>tool\nrain<|end|><|go|>' in said, said
+    for path in ("/v1/chat/completions", "/apply-template"):  # how long to think is told to the template, too
+        for more, wanted in (({"reasoning_effort": "low"}, "effort low on"), ({"reasoning_effort": "none"}, "effort none off"), ({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}}, "effort high off"), ({}, None), ({"reasoning_effort": None}, None)):
+            status, body = c.request("POST", path, {"model": "hermes", "messages": TURNS[:1], "max_tokens": 1, **more})
+            assert status == 200, body
+            if path == "/apply-template":
+                assert (f"<|start|>{wanted}<|end|>" in body["prompt"]) if wanted else "effort" not in body["prompt"], (more, body)
     thought = [TURNS[0], {**TURNS[1], "reasoning_content": "Hm"}, TURNS[2]]
     said = c.request("POST", "/apply-template", {"model": "gpt-oss", "messages": thought, "tools": [WEATHER]})[1]["prompt"]
     assert 'channel analysis Hm<|end|><|start|>assistant to=functions.weather {"city": "Ulm"}<|end|><|start|>functions to=assistant rain<|end|><|go|>' in said and "outside" in said, said
@@ -301,6 +307,9 @@ def responses(c):
     status, whole = c.request("POST", "/v1/responses", body)
     assert status == 200 and whole["object"] == "response" and whole["status"] == "completed" and whole["usage"]["total_tokens"] == sum(whole["usage"][k] for k in ("input_tokens", "output_tokens")), whole
     assert [x["type"] for x in whole["output"]] == ["reasoning", "message", "function_call", "function_call"], whole
+    assert whole["usage"]["output_tokens_details"] == {"reasoning_tokens": 3}, whole["usage"]  # <think> and two pieces
+    channels = c.request("POST", "/v1/responses", {"model": "gpt-oss", "input": "Hi", "temperature": 0, "max_output_tokens": 60})[1]
+    assert channels["usage"]["output_tokens_details"] == {"reasoning_tokens": 3} and c.request("POST", "/v1/responses", {"model": "llama", "input": "Hi", "temperature": 0, "max_output_tokens": 60})[1]["usage"]["output_tokens_details"] == {"reasoning_tokens": 0}, channels
     assert whole["output"][0]["content"][0]["text"] == "Where is it?" and whole["output"][1]["content"][0]["text"] == "Let me see.", whole
     assert [(x["name"], json.loads(x["arguments"])) for x in whole["output"][2:]] == [("weather", {"city": "Ulm"}), ("now", {})] and all(x["call_id"] for x in whole["output"][2:]), whole
     events = [e for e in c.stream("/v1/responses", {**body, "stream": True}).events()]
@@ -318,14 +327,20 @@ def responses(c):
     def said(response):
         return [{k: v for k, v in x.items() if k not in ("id", "call_id")} for x in response["output"]]
 
+    asked = {"instructions": "Be brief.", "max_output_tokens": 60, "metadata": {"a": "b"}, "temperature": 0, "tools": tools, "tool_choice": "auto", "parallel_tool_calls": True, "top_p": None, "store": False}
+    for response in (whole, events[0]["response"], events[-1]["response"]):
+        assert {k: response[k] for k in asked} == asked and response["text"]["format"] == {"type": "text"} and response["reasoning"] == {"summary": None, "effort": None}, response
+    large = c.request("POST", "/v1/responses", {**body, "metadata": {"a": "b" * 20000}, "reasoning": {"effort": "low"}, "parallel_tool_calls": False, "tool_choice": "none"})[1]
+    assert large["metadata"] == {} and large["reasoning"]["effort"] == "low" and not large["parallel_tool_calls"] and large["tool_choice"] == "none" and large["tools"] == tools, large
     assert said(events[-1]["response"]) == said(whole) and events[-1]["response"]["usage"]["output_tokens"] == whole["usage"]["output_tokens"], events[-1]
+    assert events[-1]["response"]["usage"]["output_tokens_details"] == {"reasoning_tokens": 3}, events[-1]
     short = c.request("POST", "/v1/responses", {**body, "max_output_tokens": 8})[1]
     assert short["status"] == "incomplete" and short["incomplete_details"] == {"reason": "max_output_tokens"}, short
     forced = c.request("POST", "/v1/responses", {**body, "tool_choice": {"type": "function", "name": "now"}, "parallel_tool_calls": False})[1]
     assert [x["name"] for x in forced["output"] if x["type"] == "function_call"] == ["now"], forced
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
     held = c.request("POST", "/v1/responses", {"model": "llama", "input": "Hi", "text": {"format": {"type": "json_schema", "name": "x", "strict": True, "schema": schema}}})[1]
-    assert set(json.loads(held["output"][0]["content"][0]["text"])) == {"ok"}, held
+    assert set(json.loads(held["output"][0]["content"][0]["text"])) == {"ok"} and held["text"]["format"]["schema"] == schema, held
     for field, value in (("previous_response_id", "resp_1"), ("conversation", "conv_1"), ("background", True), ("truncation", "auto"), ("input", 5), ("input", [{"type": "item_reference", "id": "x"}]),
                          ("tools", [{"type": "web_search"}]), ("tool_choice", {"type": "file_search"}), ("top_logprobs", 3), ("prompt", {"id": "p"}), ("temperature", "hot")):
         status, reply = c.request("POST", "/v1/responses", {**body, field: value})

@@ -117,10 +117,25 @@ def plans_are_made_as_the_tutorial_shows_without_a_cluster():
 
 
 @test
+def what_is_installed_runs_and_is_removed_again():
+    with Newcomer() as home:
+        make = f"env -u MAKEFLAGS -u MAKELEVEL make -s -C {ROOT} -o all BUILD={BUILD} DESTDIR={home.folder}/root PREFIX=/opt/hp"
+        done = home.sh(make + " install")
+        there = {os.path.relpath(os.path.join(at, f), home.folder + "/root/opt/hp") for at, _, files in os.walk(home.folder + "/root") for f in files}
+        assert done.returncode == 0 and {"bin/hpctl", "bin/hp-agent", "bin/hp-coordinator", "share/man/man1/hpctl-deploy.1", "share/man/man8/hp-agent.8", "share/bash-completion/completions/hpctl"} <= there, (done, there)
+        assert home.sh("root/opt/hp/bin/hpctl run ./model.gguf 'What is the capital of Cuba?' --temperature 0").stdout.strip().endswith("Havana.")
+        if shutil.which("man"):
+            assert "hpctl deploy" in home.sh("man -l root/opt/hp/share/man/man1/hpctl-deploy.1").stdout
+        assert home.sh(make + " uninstall").returncode == 0
+        left = [f for _, _, files in os.walk(home.folder + "/root") for f in files]
+        assert not left, left
+
+
+@test
 def shells_complete_verbs_options_and_names():
     with Newcomer() as home:
-        assert home.sh("hpctl local up --agents 1 && hpctl deploy model.gguf --name mine").returncode == 0
-        asks = {"hpctl des": "describe", "hpctl describe ": "mine", "hpctl node drain ": "a0", "hpctl deploy x --kv q": "q8_0", "hpctl ps --con": "--context", "hpctl context use ": "local", "hpctl bench mod": "model.gguf"}
+        assert home.sh("hpctl local up --agents 2 && hpctl deploy model.gguf --name mine").returncode == 0
+        asks = {"hpctl des": "describe", "hpctl describe ": "mine", "hpctl node drain ": "a0", "hpctl deploy x --kv q": "q8_0", "hpctl ps --con": "--context", "hpctl deploy x --agents a0,": "a0,a1", "hpctl context use ": "local", "hpctl bench mod": "model.gguf"}
         for typed, wanted in asks.items():
             words = typed.split(" ")
             array = " ".join(f"'{w}'" for w in words)

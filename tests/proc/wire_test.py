@@ -6,7 +6,7 @@ import time
 
 import numpy
 
-from cluster import Cluster, DEMO
+from cluster import Cluster, DEMO, SCALE
 from tap import main, test
 
 
@@ -21,7 +21,7 @@ def sent_bytes(c, agent):
     """Payload that an agent has sent over the data channel, as of a heartbeat that is younger than this call."""
     time.sleep(0.1)
     last, since = -1, time.monotonic()
-    while time.monotonic() < since + 20:
+    while time.monotonic() < since + 20 * SCALE:
         now = c.hpctl("node", "describe", agent)["data_sent_bytes"]
         if now == last:
             return now

@@ -116,7 +116,7 @@ static void act(struct sim *s, const struct coord_action *a)
         ev->incarnation = s->core_incarnation;
         ev->work = a->work;
     } else if (a->kind >= COORD_TOKENS) {
-        coord_action_call_back(s->core, a);
+        coord_action_call_back(a);
     }
 }
 

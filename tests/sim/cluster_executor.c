@@ -353,8 +353,8 @@ static void executor_load(struct sim *s, struct sim_agent *a, const struct sim_o
     ev.u.progress =
         (struct agent_progress){.slot = o->slot,
                                 .ticket = o->ticket,
-                                .width_in = TOY_WIDTH,
-                                .width_out = TOY_WIDTH,
+                                .row_in.width = TOY_WIDTH,
+                                .row_out.width = TOY_WIDTH,
                                 .vocabulary = TOY_VOCABULARY,
                                 .status = executor_room(s, a, st, &e),
                                 .error = &e,

@@ -66,12 +66,21 @@ static inline bool sim_has_no_strays(struct sim *s)
     for (size_t i = 0; s->core && i < s->core->n_members; i++) {
         const struct member *m = s->core->members[i];
         for (size_t k = 0; member_present(m) && k < m->n_held; k++) {
-            const struct member_held *h = &m->held[k];
+            const struct message_held_stage *h = &m->held[k];
             const struct deployment *d = deployment_of_id(s->core, h->deployment);
             if (!d || (deployment_serves(d) && h->generation != d->generation))
                 return false;
         }
     }
+    return true;
+}
+
+/* No deployment is on its way to other agents, as one may begin to be in any quiet moment. */
+static inline bool sim_is_settled(struct sim *s)
+{
+    for (size_t i = 0; s->core && i < s->core->n_deployments; i++)
+        if (!deployment_serves(s->core->deployments[i]))
+            return false;
     return true;
 }
 
@@ -89,6 +98,7 @@ static inline void is_clean_of(struct sim *s, const char *name, uint64_t quiet_m
     if (sim_leftovers(s))
         fail_msg("seed %llu: %llu things are left over", (unsigned long long)s->seed,
                  (unsigned long long)sim_leftovers(s));
+    sim_run_until(s, sim_is_settled, 5000);
     if (sim_pages_differ(s))
         fail_msg("seed %llu: an agent and its coordinator count other pages",
                  (unsigned long long)s->seed);

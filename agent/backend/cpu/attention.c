@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "agent/backend/cpu/cpu_int.h"
+#include "agent/backend/cpu/rows.h"
 #include "common/batch.h"
 
 /* Of one token's key or value of a head. */
@@ -52,6 +52,10 @@ static inline size_t element_at(const struct kv_layout *l, int part, size_t toke
 static inline void elements_put(const struct kv_layout *l, uint8_t *head, int part, size_t token,
                                 size_t i, size_t n, size_t size, const uint8_t *row)
 {
+    if (part == kv_layout_parts(l) - 1 && l->format != KV_Q8_0) { /* values lie as they come */
+        memcpy(head + element_at(l, part, token, i) * size, row, n * size);
+        return;
+    }
     for (size_t k = 0; k < n; k++)
         memcpy(head + element_at(l, part, token, i + k) * size, row + k * size, size);
 }
@@ -120,25 +124,66 @@ static void row_append(const struct cpu_device *d, const struct kv_layout *l, ui
     }
 }
 
-/* Puts k and v [rows, kv_heads, head_dim] (k for both, where v is in it) into the operator's block
- * of the runs' pages. */
-static void kv_append(struct stream *s, const struct device_op *op, const struct op_batch *b,
-                      const struct tensor *k, const struct tensor *v)
+/* k and v [rows, kv_heads, head_dim] (k for both, where v is in it) go into the operator's block of
+ * the runs' pages. */
+struct append_job {
+    struct cpu_device *device;
+    const struct device_op *op;
+    const struct op_batch *batch;
+    const struct tensor *k, *v;
+    const struct cpu_turn *turn; /* of keys; NULL: they are rotated, or never are */
+    struct parts parts;          /* of the runs' tokens, one run's after the other's */
+};
+
+/* A row's keys as the cache has them: of all heads. */
+static const float *keys_of(const struct append_job *job, int thread, uint32_t row)
 {
-    const struct kv_group *g = &b->kv[op->kv_group];
+    const struct cpu_turn *turn = job->turn;
+    const float *keys = tensor_row(job->k, row);
+    if (!turn)
+        return keys;
+    float *to = turn->out ? tensor_row(turn->out, row) : job->device->private[thread].data;
+    rope_row_make(job->device->kernels, turn->rope, tensor_row(turn->angles, row),
+                  tensor_width(job->k) / (size_t)turn->rope->head_dim, keys, to);
+    return to;
+}
+
+static void token_append(const struct append_job *job, int thread, const struct attention_run *run,
+                         uint32_t t)
+{
+    const struct kv_group *g = &job->batch->kv[job->op->kv_group];
     const struct kv_layout *l = &g->layout;
-    size_t hd = (size_t)l->head_dim;
-    for (int i = 0; i < b->n_runs; i++)
-        for (uint32_t t = 0; t < b->runs[i].n_tokens; t++) {
-            uint32_t position = b->runs[i].first_position + t,
-                     page = b->runs[i].pages[op->kv_group][position / KV_PAGE_TOKENS];
-            for (int h = 0; h < l->n_kv_heads; h++)
-                for (int part = 0; part < kv_layout_parts(l); part++)
-                    row_append(s->device, l, page_head(g, page, op->kv_block, h), part,
-                               position % KV_PAGE_TOKENS,
-                               (const float *)tensor_row(part ? v : k, b->runs[i].first_row + t) +
-                                   (size_t)h * hd);
-        }
+    uint32_t position = run->first_position + t, row = run->first_row + t,
+             page = run->pages[job->op->kv_group][position / KV_PAGE_TOKENS];
+    const float *parts[] = {keys_of(job, thread, row), tensor_row(job->v, row)};
+    for (int h = 0; h < l->n_kv_heads; h++)
+        for (int part = 0; part < kv_layout_parts(l); part++)
+            row_append(job->device, l, page_head(g, page, job->op->kv_block, h), part,
+                       position % KV_PAGE_TOKENS, parts[part] + (size_t)h * (size_t)l->head_dim);
+}
+
+static void append_part(void *ctx, int thread, uint32_t part)
+{
+    const struct append_job *job = ctx;
+    size_t at = 0, begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
+    for (int i = 0; i < job->batch->n_runs && at < end; at += job->batch->runs[i++].n_tokens) {
+        const struct attention_run *run = &job->batch->runs[i];
+        for (size_t t = at < begin ? begin - at : 0; t < run->n_tokens && at + t < end; t++)
+            token_append(job, thread, run, (uint32_t)t);
+    }
+}
+
+/* Few of them by the caller: waking the others would take longer. */
+static void kv_append(struct append_job *job)
+{
+    enum { FEW_ELEMENTS = 16384 };
+    struct threads *threads = job->device->threads;
+    size_t n = 0;
+    for (int i = 0; i < job->batch->n_runs; i++)
+        n += job->batch->runs[i].n_tokens;
+    job->parts = n * tensor_width(job->k) <= FEW_ELEMENTS ? (struct parts){n, n, 1}
+                                                          : threads_parts(threads, n, 1, 0);
+    threads_run(threads, job->parts.count, append_part, job);
 }
 
 struct attention_job {
@@ -230,13 +275,13 @@ static void attention_part(void *ctx, int thread, uint32_t part)
     }
 }
 
-void cpu_attention(struct stream *s, const struct device_op *op, const struct tensor *in,
-                   const struct tensor *out, const struct op_batch *batch)
+void cpu_attention_turned(struct stream *s, const struct device_op *op, const struct tensor *in,
+                          const struct tensor *out, const struct op_batch *batch,
+                          const struct cpu_turn *turn)
 {
     int heads = op->op->u.attention.heads;
     const struct kv_group *g = &batch->kv[op->kv_group];
     assert(heads % g->layout.n_kv_heads == 0);
-    kv_append(s, op, batch, &in[1], &in[kv_layout_parts(&g->layout)]);
     struct attention_job job = {.device = s->device,
                                 .op = op,
                                 .group = g,
@@ -245,14 +290,27 @@ void cpu_attention(struct stream *s, const struct device_op *op, const struct te
                                 .runs = batch->runs,
                                 .q = &in[0],
                                 .out = out};
-    if (!scratch_get_all(s->device, attend_scratch_floats(g->layout.head_dim) * sizeof(float))) {
+    size_t floats = attend_scratch_floats(g->layout.head_dim), keys = tensor_width(&in[1]);
+    if (!scratch_get_all(s->device, (floats > keys ? floats : keys) * sizeof(float))) {
         cpu_stream_fail(s, HP_ENOMEM, "no memory for attention");
         return;
     }
+    kv_append(&(struct append_job){.device = s->device,
+                                   .op = op,
+                                   .batch = batch,
+                                   .k = turn ? turn->in : &in[1],
+                                   .v = &in[kv_layout_parts(&g->layout)],
+                                   .turn = turn});
     uint32_t n_parts = 0, share = (uint32_t)(heads / g->layout.n_kv_heads);
     for (int i = 0; i < batch->n_runs; i++)
         n_parts += run_tiles(&batch->runs[i], share) * (uint32_t)g->layout.n_kv_heads;
     threads_run(s->device->threads, n_parts, attention_part, &job);
+}
+
+void cpu_attention(struct stream *s, const struct device_op *op, const struct tensor *in,
+                   const struct tensor *out, const struct op_batch *batch)
+{
+    cpu_attention_turned(s, op, in, out, batch, NULL);
 }
 
 /* ---- wire order: [block][part][token][kv head][head dim] ---- */

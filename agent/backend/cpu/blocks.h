@@ -96,10 +96,10 @@ static inline struct block_rows block_rows_at(uint8_t *memory, int rows, size_t 
 typedef void (*block_dot_fn)(const struct block_rows *x, const uint8_t *w, size_t w_stride,
                              size_t cols, size_t n, bool accumulate, float *out, size_t out_stride);
 
-/* A run of a tile's rows, quantised as those of block_row are, for products of many rows with one
+/* A run of a tile's rows, quantised as those of block_rows are, for products of many rows with one
  * format. */
 struct block_tile_run {
-    int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4];
+    int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4]; /* with AMX [BLOCK_TILE][BLOCK_RUN] */
     int32_t starts[2][BLOCK_TILE]; /* of the run or of its halves: values' sum, times what bytes of
                                       panels are too great by, less than 0; of superblocks on AVX2
                                       such sums of inputs 0 and 1 and of 2 and 3 of each quad, 16
@@ -163,10 +163,14 @@ struct block_kernels {
      * are missing are zeros. `runs` has room for n_runs, `apart` for block_most_apart_of
      * BLOCK_TILE rows, BLOCK_APART times; sets n_apart and `first`. */
     void (*tile_make)(enum dtype t, const float *x, size_t x_stride, struct block_tile *out);
+    /* A tile that was made for weights of any format becomes what tile_make makes of the same rows
+     * for those of t, to the bit: the bytes stay. */
+    void (*tile_turn)(enum dtype t, struct block_tile *tile);
     /* n weights, a whole number of blocks, to the bits of their format's to_f32. */
     void (*unpack[DTYPE_COUNT])(const uint8_t *src, size_t n, float *out);
 };
 
-extern const struct block_kernels blocks_avx2, blocks_avx_vnni, blocks_avx512;
+/* blocks_amx: of CPUs with AVX-512, too; only after amx_is_usable, for the process that asked. */
+extern const struct block_kernels blocks_avx2, blocks_avx_vnni, blocks_avx512, blocks_amx;
 
 #endif

@@ -56,11 +56,12 @@ INLINE __m256i panel_pairs(int together, __m256i w, __m256i magnitudes, __m256i 
 
 /* Sums of products of n quads from `quad` on, beginning with what the tile begins `part` with. So
  * many sums of two products as `together` says fit into 16 bits. */
-INLINE void panel_products(int together, const struct block_tile_run *x, int first, int R,
-                           const uint8_t *panel, size_t side, int quad, int n, int part,
+INLINE void panel_products(int together, bool least, const struct block_tile_run *x, int first,
+                           int R, const uint8_t *panel, size_t side, int quad, int n, int part,
                            __m256i sums[BLOCK_TILE][PANEL_SIDES])
 {
     int most = together ? together : 1;
+    (void)least;
     const int8_t *inputs = x->values[quad][first];
     __m256i pairs[PANEL_ROWS][PANEL_SIDES];
     UNROLLED for (int r = 0; r < R; r++) UNROLLED for (int s = 0; s < PANEL_SIDES; s++) sums[r][s] =
@@ -93,8 +94,9 @@ INLINE void panel_products(int together, const struct block_tile_run *x, int fir
     }
 }
 
-INLINE __m256i panel_bytes_unsigned(int together, __m256i quads)
+INLINE __m256i panel_bytes_unsigned(int together, bool least, __m256i quads)
 {
+    (void)least;
     __m256i bytes = _mm256_and_si256(quads, _mm256_set1_epi32(0xff));
     return together ? bytes : _mm256_xor_si256(bytes, _mm256_set1_epi32(0x80));
 }
@@ -104,14 +106,6 @@ INLINE __m256i panel_bytes_unsigned(int together, __m256i quads)
 #define PANEL_MAKERS
 #define PANEL_BEGINNERS /* a tile is more rows than products have at once */
 #define PANEL_BEGIN_TABLE                                                                          \
-    {                                                                                              \
-        NULL                                                                                       \
-    }
-#define DIRECT_MAKE_TABLE                                                                          \
-    {                                                                                              \
-        NULL                                                                                       \
-    }
-#define DIRECT_TABLE                                                                               \
     {                                                                                              \
         NULL                                                                                       \
     }

@@ -15,13 +15,5 @@
 #define i_zero _mm256_setzero_si256
 #define i_add32 _mm256_add_epi32
 #define i_dot _mm256_dpbusd_avx_epi32
-#define DIRECT_MAKE_TABLE                                                                          \
-    {                                                                                              \
-        NULL                                                                                       \
-    }
-#define DIRECT_TABLE                                                                               \
-    {                                                                                              \
-        NULL                                                                                       \
-    }
 
 #include "agent/backend/cpu/blocks_vnni.inc"

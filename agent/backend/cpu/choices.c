@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/backend/cpu/amx.h"
 #include "agent/backend/cpu/cpu_int.h"
 #include "agent/backend/cpu/onednn.h"
 
@@ -49,13 +50,18 @@ static void quantised_say(const struct cpu_device *d, struct device_choice *out,
     const char *how = d->kernels == &kernels_avx2       ? "8-bit integers, AVX2"
                       : d->kernels == &kernels_avx_vnni ? "8-bit integers, AVX-VNNI"
                                                         : "8-bit integers, VNNI";
+    bool tiles = d->kernels == &kernels_amx;
     char why[DEVICE_CHOICE_TEXT];
     choice_add(out, room, n, "quantised, few rows", how,
                "reads each byte of the file's blocks once for a few rows");
-    snprintf(why, sizeof why, "bytes leave their blocks once for all rows");
+    if (tiles || (d->kernels == &kernels_avx512_bf16 && amx_is_usable()))
+        snprintf(why, sizeof why, "AMX was measured %.2f times as fast as VNNI, to the same bits",
+                 amx_gain());
+    else
+        snprintf(why, sizeof why, "bytes leave their blocks once for all rows");
     for (size_t rows = 1; rows <= BLOCKS_PANEL_ROWS_MOST; rows++)
         formats_say(d, rows, why, sizeof why);
-    choice_add(out, room, n, "quantised, more rows", how, why);
+    choice_add(out, room, n, "quantised, more rows", tiles ? "8-bit integers, AMX" : how, why);
 }
 
 /* What the system does where huge pages are asked for: "always", "madvise" or "never". */

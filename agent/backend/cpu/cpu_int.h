@@ -129,12 +129,14 @@ uint64_t cpu_weight_resident_bytes(const struct device *d, const struct weight *
                                    enum weight_use use, bool f32);
 uint64_t cpu_matmul_scratch_bytes(const struct device *d, const struct weight *w,
                                   enum weight_use use, bool f32, uint32_t rows);
+uint32_t cpu_matmul_row_step(const struct device *d, const struct weight *w, enum weight_use use,
+                             bool f32);
 int cpu_weight_load(struct device *d, const struct weight *w, enum weight_use use, bool f32,
                     struct device_weight **out, struct err *e);
 void cpu_weight_free(struct device *d, struct device_weight **w);
 
 /* From so many rows on, weights in blocks are made panels of bytes: with fewer, making them takes
- * longer than they save. By instructions and format, as measured (docs/measurements.md). */
+ * longer than they save. By instructions and format, as measured (bench/results/notes.md). */
 size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t); /* matmul_blocks.c */
 enum { BLOCKS_PANEL_ROWS_MOST = 20 };
 /* Whether so many rows are multiplied by 16-bit integers with plain weights of which so many lie
@@ -170,13 +172,38 @@ int cpu_op_prepare(struct device *d, const struct op_request *r, struct device_o
 void cpu_op_release(struct device_op **op);
 void cpu_op_run(struct stream *s, const struct device_op *op, const struct tensor *inputs,
                 const struct tensor *outputs, const struct op_batch *batch);
+/* fuse.c: operators that follow each other */
+void cpu_ops_run(struct stream *s, const struct op_call *calls, int n,
+                 const struct op_batch *batch);
 /* Their functions. */
 typedef void (*cpu_op_fn)(struct stream *s, const struct device_op *op, const struct tensor *in,
                           const struct tensor *out, const struct op_batch *batch);
 void cpu_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
                 const struct tensor *out, const struct op_batch *batch); /* matmul.c */
+/* At most so many products of the same rows, none of which reads or writes what another writes, and
+ * which want these rows in the same form (of tiles: and have weights of the same format): what is
+ * made of the rows is made once, and threads share out all outputs. `maker` makes the rows; NULL:
+ * they are there. `next`: weights of a product of tiles that comes behind these; NULL: nobody
+ * knows. */
+enum { MATMULS_TOGETHER = 4 };
+struct matmul_maker;
+void cpu_matmuls(struct stream *s, const struct op_call *const *products, int n,
+                 const struct matmul_maker *maker, const struct device_weight *next);
+/* As what a product of so many rows reads its inputs; INPUTS_NONE: as they are. */
+enum inputs_form cpu_matmul_form(const struct cpu_device *d, const struct device_weight *w,
+                                 size_t rows);
 void cpu_attention(struct stream *s, const struct device_op *op, const struct tensor *in,
                    const struct tensor *out, const struct op_batch *batch); /* attention.c */
+/* Rotation of keys while they are written to the cache. */
+struct cpu_turn {
+    const struct op_rope *rope;
+    const struct tensor *in, *angles;
+    const struct tensor *out; /* where rotated keys go besides; NULL: nobody reads them */
+};
+/* Attention of keys that `turn` rotates (NULL: in[1], as they are). */
+void cpu_attention_turned(struct stream *s, const struct device_op *op, const struct tensor *in,
+                          const struct tensor *out, const struct op_batch *batch,
+                          const struct cpu_turn *turn);
 
 /* experts.c: what runs on matrices of experts */
 void cpu_route(struct stream *s, const struct device_op *op, const struct tensor *in,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/backend/cpu/amx.h"
 #include "agent/backend/cpu/cpu.h"
 
 static bool has_avx2(void)
@@ -31,12 +32,23 @@ static bool has_bf16(void)
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
+static bool has_amx(void)
+{
+    return has_bf16() && amx_is_usable();
+}
+
+static bool prefers_amx(void)
+{
+    return has_amx() && amx_gain() >= AMX_LEAST_GAIN;
+}
+
 int kernels_choose(const char *name, const struct cpu_kernels **out, struct err *e)
 {
     const struct {
         const struct cpu_kernels *kernels;
         bool (*usable)(void);
-    } levels[] = {{&kernels_avx512_bf16, has_bf16},
+    } levels[] = {{&kernels_amx, name ? has_amx : prefers_amx},
+                  {&kernels_avx512_bf16, has_bf16},
                   {&kernels_avx512, has_avx512},
                   {&kernels_avx_vnni, has_avx_vnni},
                   {&kernels_avx2, has_avx2}};
@@ -54,7 +66,7 @@ int kernels_choose(const char *name, const struct cpu_kernels **out, struct err 
     if (!name)
         return err_set(e, HP_EDEVICE, "this CPU has neither AVX2 nor AVX-512");
     err_set(e, HP_EINVAL, "there are no kernels \"%s\"", name);
-    return err_hint(e, "there are plain, avx2, avx_vnni, avx512 and avx512_bf16");
+    return err_hint(e, "there are plain, avx2, avx_vnni, avx512, avx512_bf16 and amx");
 }
 
 void kernels_features(char *out, size_t size)
@@ -76,6 +88,8 @@ void kernels_features(char *out, size_t size)
     SAY("avx512vnni");
     SAY("avx512bf16");
 #undef SAY
+    if (has_amx() && n < size)
+        snprintf(out + n, size - n, " amx_int8");
 }
 
 bool cpu_is_usable(void)

@@ -12,6 +12,7 @@
 #include "agent/backend/cpu/blocks.h"
 #include "agent/backend/cpu/narrow.h"
 #include "agent/backend/cpu/words.h"
+#include "model/graph/config.h"
 
 enum {
     DOT_MAX_ROWS = 4,     /* rows of x that one call of `dot` takes */
@@ -56,6 +57,14 @@ static inline uint32_t attend_last_seen(const struct attend_task *t, uint32_t r)
     return own > t->sees_to ? own : t->sees_to;
 }
 
+/* Heads that rotate: each from `in` to `out`, which may be the same, head_dim floats from one to
+ * the next. Pairs of elements turn by their angles, cosine and sine of each: [pairs][2]. */
+struct rope_task {
+    const float *in, *angles;
+    float *out;
+    size_t heads, head_dim, pairs;
+};
+
 struct cpu_kernels {
     const char *name;
 
@@ -93,12 +102,14 @@ struct cpu_kernels {
     void (*gelu_exact)(const float *in, size_t n, float *out);
     void (*soft_cap)(const float *in, float cap, size_t n, float *out);
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *out);
+    /* By style, to the bit as loop_rope does it. */
+    void (*rope[ROPE_PAIRS + 1])(const struct rope_task *t);
     /* Attention of a tile. Where there is bf16 arithmetic, large tiles over long prefixes in f16
      * are multiplied in bf16. */
     void (*attend)(const struct attend_task *t);
 
-    /* bfloat16 arithmetic: NULL in tables without it. A panel is [inputs / 2][PANEL_OUTPUTS][2];
-     * see matmul.h. */
+    /* bfloat16 arithmetic: NULL in tables without it. A panel is
+     * [inputs / 2][PANEL_OUTPUTS][2]. */
     void (*f32_to_bf16)(const float *src, size_t n, uint16_t *out);
     /* PANEL_TURN_ROWS rows of k values, `stride` apart, k a multiple of PANEL_INPUTS, become so
      * many outputs of a panel, side by side from `panel` on. */
@@ -109,10 +120,11 @@ struct cpu_kernels {
                       size_t cols, bool accumulate, float *out, size_t out_stride);
 };
 
-extern const struct cpu_kernels kernels_avx2, kernels_avx_vnni, kernels_avx512, kernels_avx512_bf16;
+extern const struct cpu_kernels kernels_avx2, kernels_avx_vnni, kernels_avx512, kernels_avx512_bf16,
+    kernels_amx;
 
 /* The best table that this CPU has, or that of `name` where one is given: HP_EDEVICE when the CPU
- * lacks it, HP_EINVAL for an unknown name. */
+ * lacks it, HP_EINVAL for an unknown name. AMX is best where it has been measured to be (amx.h). */
 int kernels_choose(const char *name, const struct cpu_kernels **out, struct err *e);
 
 /* Which of the instructions that the tables ask for this CPU has: "avx2 fma f16c avx512f …". */

@@ -77,6 +77,27 @@ static inline void v_store_f16(uint16_t *p, __m256 v)
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+#define v_swap(x) _mm256_permute_ps(x, 0xb1)
+#define v_evens_twice _mm256_moveldup_ps
+#define v_odds_twice _mm256_movehdup_ps
+#define v_sub_add _mm256_addsub_ps
+
+/* Lanes 0, 1, 4 and 5, then the others: what shuffling halves by themselves has put elsewhere. */
+static inline __m256 v_halves_joined(__m256 v)
+{
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
+}
+
+static inline __m256 v_evens(__m256 a, __m256 b)
+{
+    return v_halves_joined(_mm256_shuffle_ps(a, b, 0x88));
+}
+
+static inline __m256 v_odds(__m256 a, __m256 b)
+{
+    return v_halves_joined(_mm256_shuffle_ps(a, b, 0xdd));
+}
+
 /* ---- integers ---- */
 
 #define IVEC __m256i

@@ -77,6 +77,27 @@ static inline void v_store_f16(uint16_t *p, __m512 v)
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+#define v_swap(x) _mm512_permute_ps(x, 0xb1)
+#define v_evens_twice _mm512_moveldup_ps
+#define v_odds_twice _mm512_movehdup_ps
+
+static inline __m512 v_sub_add(__m512 a, __m512 b)
+{
+    return _mm512_mask_sub_ps(_mm512_add_ps(a, b), 0x5555, a, b);
+}
+
+static inline __m512 v_evens(__m512 a, __m512 b)
+{
+    const __m512i of = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(a, of, b);
+}
+
+static inline __m512 v_odds(__m512 a, __m512 b)
+{
+    const __m512i of = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_permutex2var_ps(a, of, b);
+}
+
 /* ---- integers ---- */
 
 #define IVEC __m512i
@@ -357,3 +378,11 @@ const struct cpu_kernels kernels_avx512_bf16 = {.name = "avx512_bf16",
                                                 .f32_to_bf16 = f32_to_bf16,
                                                 .panel_turn = panel_turn,
                                                 .panel_dot = panel_dot};
+#undef BLOCK_TABLE
+#define BLOCK_TABLE &blocks_amx
+const struct cpu_kernels kernels_amx = {.name = "amx",
+                                        COMMON_KERNELS,
+                                        .attend = attend_bf16,
+                                        .f32_to_bf16 = f32_to_bf16,
+                                        .panel_turn = panel_turn,
+                                        .panel_dot = panel_dot};

@@ -158,21 +158,32 @@ static void panels_part(void *ctx, int thread, uint32_t part)
     matmul_add_bias(job, first_row, end_row, begin, end);
 }
 
-static void multiply_panels(struct matmul_job *job)
+static bool panels_begin(struct matmul_job *job)
 {
     struct cpu_device *d = job->device;
     size_t n_threads = (size_t)threads_count(d->threads);
     job->x_stride = job->rows <= FEW_ROWS ? job->w->padded_columns : job->w->columns;
     job->x_bf16 = scratch_get(d, &d->inputs, job->rows * job->x_stride * sizeof *job->x_bf16);
-    if (!job->x_bf16) {
-        atomic_store(&job->failed, true);
-        return;
-    }
+    if (!job->x_bf16)
+        return false;
     job->by_rows = job->rows > FEW_ROWS && (n_threads == 1 || job->rows >= ROW_SPLIT * n_threads);
     matmul_fill_bf16(job, job->rows <= FEW_ROWS);
     job->parts = job->by_rows ? threads_parts(d->threads, job->rows, ROW_SPLIT, ONEDNN_ROWS)
                               : threads_parts(d->threads, job->w->rows, PANEL_OUTPUTS, 0);
-    threads_run(d->threads, job->parts.count, panels_part, job);
+    job->run = panels_part;
+    return true;
+}
+
+static bool in_place_begin(struct matmul_job *job)
+{
+    struct cpu_device *d = job->device;
+    d->made.form = INPUTS_NONE; /* its product may lie where the inputs were that are made now */
+    if (in_place_unpacks(d, job->w, job->rows) &&
+        !scratch_get_all(d, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float)))
+        return false;
+    job->parts = threads_parts(d->threads, job->w->rows, in_place_group(job->rows), 0);
+    job->run = in_place_part;
+    return true;
 }
 
 /* What the product is added to lies where the product goes. */
@@ -183,41 +194,106 @@ static void addend_place(const struct tensor *addend, const struct tensor *out)
             memcpy(tensor_row(out, r), tensor_row(addend, r), tensor_width(out) * sizeof(float));
 }
 
+static void job_init(struct matmul_job *job, struct stream *s, const struct device_op *op,
+                     const struct tensor *in, const struct tensor *out)
+{
+    const struct device_weight *weight = op->weights[0], *bias = op->weights[1];
+    assert(weight->form != FORM_F32 && tensor_width(&in[0]) == weight->columns &&
+           tensor_width(out) == weight->rows && out->strides[0] == weight->rows);
+    memset(job, 0, sizeof *job);
+    job->device = s->device;
+    job->w = weight;
+    job->bias = bias ? (const float *)(const void *)bias->data : NULL;
+    job->x = tensor_row(&in[0], 0);
+    job->x_row = in[0].strides[0];
+    job->out = tensor_row(out, 0);
+    job->rows = out->shape[0];
+    job->accumulate = op->op->n_inputs > 1;
+}
+
+enum inputs_form cpu_matmul_form(const struct cpu_device *d, const struct device_weight *w,
+                                 size_t rows)
+{
+    if (w->form == FORM_PANELS_BF16)
+        return INPUTS_BF16;
+    if (w->form == FORM_BLOCKS)
+        return rows < matmul_panel_rows(d, w->dtype) ? INPUTS_FEW : INPUTS_TILES;
+    return matmul_by_words(d, w->lanes, w->columns, rows) ? INPUTS_WORDS : INPUTS_NONE;
+}
+
+static bool job_begin(struct matmul_job *job)
+{
+    const struct matmul_maker *maker = job->maker;
+    if (maker && !maker->kept &&
+        !scratch_get_all(job->device, MAKER_ROWS * job->w->columns * sizeof(float)))
+        return false;
+    switch (cpu_matmul_form(job->device, job->w, job->rows)) {
+    case INPUTS_BF16: return panels_begin(job);
+    case INPUTS_WORDS: return matmul_words_begin(job);
+    case INPUTS_NONE: assert(!maker); return in_place_begin(job);
+    default: return matmul_blocks_begin(job);
+    }
+}
+
+static void job_end(struct stream *s, const struct matmul_job *job, bool begun)
+{
+    if (!begun || atomic_load(&job->failed))
+        cpu_stream_fail(s, HP_ENOMEM,
+                        "a matrix product failed: out of memory, or refused by oneDNN");
+}
+
 void cpu_matmul(struct stream *s, const struct device_op *op, const struct tensor *in,
                 const struct tensor *out, const struct op_batch *batch)
 {
-    const struct device_weight *weight = op->weights[0], *bias = op->weights[1];
+    struct matmul_job job;
     (void)batch;
-    assert(weight->form != FORM_F32 && tensor_width(&in[0]) == weight->columns &&
-           tensor_width(out) == weight->rows && out->strides[0] == weight->rows);
-    struct matmul_job job = {.device = s->device,
-                             .w = weight,
-                             .bias = bias ? (const float *)(const void *)bias->data : NULL,
-                             .x = tensor_row(&in[0], 0),
-                             .x_row = in[0].strides[0],
-                             .out = tensor_row(out, 0),
-                             .rows = out->shape[0],
-                             .accumulate = op->op->n_inputs > 1};
-    if (job.accumulate)
+    job_init(&job, s, op, in, out);
+    bool begun = job_begin(&job);
+    if (begun && job.accumulate)
         addend_place(&in[1], out);
-    bool in_floats = weight->form == FORM_IN_PLACE &&
-                     !matmul_by_words(s->device, weight->lanes, weight->columns, job.rows);
-    if (in_floats) /* and its product may lie where the inputs were that are made now */
+    if (begun)
+        threads_run(s->device->threads, job.parts.count, job.run, &job);
+    job_end(s, &job, begun);
+}
+
+/* ---- several products of the same rows ---- */
+
+struct matmul_group {
+    struct matmul_job jobs[MATMULS_TOGETHER];
+};
+
+/* Parts of one product after those of the other. */
+static void group_part(void *ctx, int thread, uint32_t part)
+{
+    struct matmul_group *g = ctx;
+    int i = 0;
+    while (part >= g->jobs[i].parts.count)
+        part -= g->jobs[i++].parts.count;
+    g->jobs[i].run(&g->jobs[i], thread, part);
+}
+
+void cpu_matmuls(struct stream *s, const struct op_call *const *products, int n,
+                 const struct matmul_maker *maker, const struct device_weight *next)
+{
+    struct matmul_group g; /* of which as much is written as there are products */
+    uint32_t parts = 0;
+    bool begun = true;
+    if (maker) /* what was made of the rows that were there before */
         s->device->made.form = INPUTS_NONE;
-    if (weight->form == FORM_PANELS_BF16) {
-        multiply_panels(&job);
-    } else if (weight->form == FORM_BLOCKS) {
-        matmul_blocks(&job);
-    } else if (!in_floats) {
-        matmul_words(&job);
-    } else if (in_place_unpacks(s->device, weight, job.rows) &&
-               !scratch_get_all(s->device, PANEL_OUTPUTS * DOT_CHUNK * sizeof(float))) {
-        atomic_store(&job.failed, true);
-    } else {
-        job.parts = threads_parts(s->device->threads, weight->rows, in_place_group(job.rows), 0);
-        threads_run(s->device->threads, job.parts.count, in_place_part, &job);
+    for (int i = 0; i < n; i++)
+        job_init(&g.jobs[i], s, products[i]->op, products[i]->inputs, &products[i]->out);
+    for (int i = 0; i < n; i++)
+        g.jobs[i].next = i + 1 < n ? g.jobs[i + 1].w : next;
+    g.jobs[0].maker = maker;
+    for (int i = 0; i < n && begun; i++) {
+        begun = job_begin(&g.jobs[i]);
+        parts += g.jobs[i].parts.count;
     }
-    if (atomic_load(&job.failed))
-        cpu_stream_fail(s, HP_ENOMEM,
-                        "a matrix product failed: out of memory, or refused by oneDNN");
+    for (int i = 0; i < n && begun; i++)
+        if (g.jobs[i].accumulate)
+            addend_place(&products[i]->inputs[1], &products[i]->out);
+    if (begun)
+        threads_run(s->device->threads, parts, group_part, &g);
+    for (int i = 0; i < n; i++)
+        job_end(s, &g.jobs[i], begun);
 }

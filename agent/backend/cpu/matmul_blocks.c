@@ -3,6 +3,7 @@
  * or serves them as it lies. Rows are quantised in tiles before. */
 #include <string.h>
 
+#include "agent/backend/cpu/block_lanes.h"
 #include "agent/backend/cpu/matmul_int.h"
 
 enum {
@@ -49,12 +50,10 @@ static struct panel_memory panel_memory_at(const struct block_kernels *k,
 }
 
 /* Inputs from k0 on of the group of outputs from c on. */
-static const uint8_t *panel_group(const struct matmul_job *job, size_t c, size_t k0)
+static const uint8_t *panel_group(const struct device_weight *w, size_t c, size_t k0)
 {
-    const struct device_weight *w = job->w;
     const struct dtype_info *info = dtype_info(w->dtype);
-    return w->data + c * w->row_bytes +
-           k0 / info->block_elements * job->device->kernels->blocks->lanes * info->block_bytes;
+    return w->data + c * w->row_bytes + k0 / info->block_elements * w->lanes * info->block_bytes;
 }
 
 /* The panel of outputs from c on, or where weights are read as they lie what is wanted beside them;
@@ -66,7 +65,7 @@ static void panel_fill(const struct matmul_job *job, size_t c, size_t k0, size_t
     const struct block_kernels *k = job->device->kernels->blocks;
     size_t run_bytes = direct ? k->direct_bytes : k->panel_bytes(w->dtype);
     for (size_t end = c + k->panel_outputs; c < end && c < w->rows; c += k->lanes) {
-        (direct ? k->direct_make : k->panel_make)[w->dtype](panel_group(job, c, k0), n, panel);
+        (direct ? k->direct_make : k->panel_make)[w->dtype](panel_group(w, c, k0), n, panel);
         panel += n / BLOCK_RUN * run_bytes;
     }
 }
@@ -82,23 +81,36 @@ struct panels_ahead {
     size_t calls, done; /* products that ask for them */
 };
 
-static struct panels_ahead panels_ahead_of(const struct matmul_job *job, size_t c, size_t k0,
-                                           size_t outputs)
+/* Of outputs [c, c + outputs) and the chunk of inputs from k0 on, while `calls` products are made.
+ */
+static struct panels_ahead panels_ahead_of(const struct device_weight *w, size_t c, size_t k0,
+                                           size_t outputs, size_t calls)
+{
+    const struct dtype_info *info = dtype_info(w->dtype);
+    size_t left = w->columns - k0, most = chunk_inputs(w), n = left < most ? left : most;
+    outputs = w->rows - c < outputs ? w->rows - c : outputs;
+    struct panels_ahead a = {.data = panel_group(w, c, k0),
+                             .group_bytes = n / info->block_elements * w->lanes * info->block_bytes,
+                             .group_step = w->lanes * w->row_bytes,
+                             .calls = calls};
+    a.lines = (outputs + w->lanes - 1) / w->lanes * a.group_bytes / CACHE_LINE;
+    return a;
+}
+
+/* Of what is read behind outputs [begin, end) and the chunk of inputs from k0 on: their next
+ * inputs, the next outputs, or the first of the product that follows. */
+static struct panels_ahead panels_ahead_find(const struct matmul_job *job, size_t begin, size_t end,
+                                             size_t k0)
 {
     const struct device_weight *w = job->w;
-    const struct block_kernels *k = job->device->kernels->blocks;
-    const struct dtype_info *info = dtype_info(w->dtype);
-    size_t left = w->columns - k0, most = chunk_inputs(w), n = left < most ? left : most,
-           tiles = (job->rows + BLOCK_TILE - 1) / BLOCK_TILE;
-    if (c >= w->rows)
-        return (struct panels_ahead){0};
-    outputs = w->rows - c < outputs ? w->rows - c : outputs;
-    struct panels_ahead a = {.data = panel_group(job, c, k0),
-                             .group_bytes = n / info->block_elements * k->lanes * info->block_bytes,
-                             .group_step = k->lanes * w->row_bytes,
-                             .calls = tiles * PANELS_TOGETHER};
-    a.lines = (outputs + k->lanes - 1) / k->lanes * a.group_bytes / CACHE_LINE;
-    return a;
+    size_t step = job->device->kernels->blocks->panel_outputs, most = chunk_inputs(w),
+           calls = (job->rows + BLOCK_TILE - 1) / BLOCK_TILE * ((end - begin + step - 1) / step);
+    if (k0 + most < w->columns)
+        return panels_ahead_of(w, begin, k0 + most, end - begin, calls);
+    if (end < w->rows)
+        return panels_ahead_of(w, end, 0, PANELS_TOGETHER * step, calls);
+    return job->next ? panels_ahead_of(job->next, 0, 0, PANELS_TOGETHER * step, calls)
+                     : (struct panels_ahead){0};
 }
 
 /* The share of the next product, which has `x`. */
@@ -205,7 +217,7 @@ static void chunk_outputs(const struct matmul_job *job, const struct panels_chun
     bool add = job->accumulate || h->k0 > 0, whole = c + k->panel_outputs <= w->rows,
          makes = row == 0 && x->rows == BLOCK_TILE && whole && k->panel_begin[w->dtype];
     uint8_t *panel = chunk_panel(job, h, c);
-    const uint8_t *group = panel_group(job, c, h->k0);
+    const uint8_t *group = panel_group(w, c, h->k0);
     size_t step = k->lanes * w->row_bytes;
     if (whole && chunk_is_direct(job)) {
         if (row == 0 && k->direct_make[w->dtype])
@@ -241,11 +253,7 @@ static void panels_outputs(const struct matmul_job *job, const struct panel_memo
     size_t most = chunk_inputs(w);
     for (size_t k0 = 0; k0 < w->columns; k0 += most) {
         size_t n = w->columns - k0 < most ? w->columns - k0 : most;
-        bool again = k0 + most < w->columns;
-        struct panels_chunk chunk = {
-            m,   begin,
-            end, k0,
-            n,   panels_ahead_of(job, again ? begin : end, again ? k0 + most : 0, end - begin)};
+        struct panels_chunk chunk = {m, begin, end, k0, n, panels_ahead_find(job, begin, end, k0)};
         for (size_t row = 0; row < job->rows; row += BLOCK_TILE)
             chunk_tile(job, &chunk, row);
     }
@@ -268,11 +276,24 @@ static void tiles_part(void *ctx, int thread, uint32_t part)
     const struct matmul_job *job = ctx;
     const struct block_kernels *k = job->device->kernels->blocks;
     size_t end = parts_end(&job->parts, part);
+    for (size_t r = parts_begin(&job->parts, part); r < end; r += BLOCK_TILE) {
+        struct block_tile tile = tile_at(job, r / BLOCK_TILE);
+        struct matmul_rows rows = matmul_rows_now(job, thread, r, (size_t)tile.rows);
+        k->tile_make(job->w->dtype, rows.at, rows.stride, &tile);
+        job->tiles_apart[r / BLOCK_TILE] = tile.n_apart;
+    }
+}
+
+/* Tiles that were made for weights of another format. */
+static void tiles_turn_part(void *ctx, int thread, uint32_t part)
+{
+    const struct matmul_job *job = ctx;
+    size_t end = parts_end(&job->parts, part);
     (void)thread;
     for (size_t r = parts_begin(&job->parts, part); r < end; r += BLOCK_TILE) {
         struct block_tile tile = tile_at(job, r / BLOCK_TILE);
-        k->tile_make(job->w->dtype, job->x + r * job->x_row, job->x_row, &tile);
-        job->tiles_apart[r / BLOCK_TILE] = tile.n_apart;
+        tile.n_apart = job->tiles_apart[r / BLOCK_TILE];
+        job->device->kernels->blocks->tile_turn(job->w->dtype, &tile);
     }
 }
 
@@ -283,10 +304,11 @@ static bool tiles_make(struct matmul_job *job)
     if (!job->tiles_apart)
         return false;
     job->x_tiles = (uint8_t *)(job->tiles_apart + (job->rows + BLOCK_TILE - 1) / BLOCK_TILE);
-    if (matmul_inputs_are_there(job, INPUTS_TILES))
-        return true;
+    enum inputs_there there = matmul_inputs_find(job, INPUTS_TILES);
     job->parts = threads_parts(d->threads, job->rows, BLOCK_TILE, 0);
-    threads_run(d->threads, job->parts.count, tiles_part, job);
+    if (there != INPUTS_THERE)
+        threads_run(d->threads, job->parts.count,
+                    there == INPUTS_OF_OTHERS ? tiles_turn_part : tiles_part, job);
     return true;
 }
 
@@ -300,21 +322,18 @@ size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t)
   avx2[DTYPE_COUNT] = {
       [DTYPE_Q3_K] = 8, [DTYPE_Q5_K] = 8,  [DTYPE_Q6_K] = 8,  [DTYPE_Q4_0] = 8, [DTYPE_Q5_0] = 8,
       [DTYPE_Q5_1] = 8, [DTYPE_MXFP4] = 8, [DTYPE_Q4_K] = 12, [DTYPE_Q4_1] = 12};
-    size_t rows = (d->kernels->blocks == &blocks_avx512 ? avx512 : avx2)[t];
+    size_t rows = (d->kernels->blocks->lanes == BLOCK_LANES_MAX ? avx512 : avx2)[t];
     return rows ? rows : BLOCKS_PANEL_ROWS_MOST;
 }
 
-void matmul_blocks(struct matmul_job *job)
+bool matmul_blocks_begin(struct matmul_job *job)
 {
     struct cpu_device *d = job->device;
-    if (job->rows < matmul_panel_rows(d, job->w->dtype)) {
-        matmul_blocks_few(job);
-        return;
-    }
-    if (!tiles_make(job) || !scratch_get_all(d, panel_memory_bytes(d->kernels->blocks, job->w))) {
-        atomic_store(&job->failed, true);
-        return;
-    }
+    if (job->rows < matmul_panel_rows(d, job->w->dtype))
+        return matmul_few_begin(job);
+    if (!tiles_make(job) || !scratch_get_all(d, panel_memory_bytes(d->kernels->blocks, job->w)))
+        return false;
     job->parts = threads_parts(d->threads, job->w->rows, d->kernels->blocks->panel_outputs, 0);
-    threads_run(d->threads, job->parts.count, panels_part, job);
+    job->run = panels_part;
+    return true;
 }

@@ -47,12 +47,11 @@ static void few_part(void *ctx, int thread, uint32_t part)
 static void quantise_part(void *ctx, int thread, uint32_t part)
 {
     const struct matmul_job *job = ctx;
-    (void)thread;
     for (size_t r = parts_begin(&job->parts, part); r < parts_end(&job->parts, part);
          r += BLOCK_MAX_ROWS) {
         struct block_rows x = rows_from(job, r);
-        job->device->kernels->blocks->quantise(job->x + r * job->x_row, job->x_row, job->w->columns,
-                                               &x);
+        struct matmul_rows rows = matmul_rows_now(job, thread, r, (size_t)x.rows);
+        job->device->kernels->blocks->quantise(rows.at, rows.stride, job->w->columns, &x);
     }
 }
 
@@ -62,7 +61,7 @@ static bool inputs_quantise(struct matmul_job *job)
     job->x_blocks = scratch_get(d, &d->inputs, matmul_few_bytes(job->rows, job->w->columns));
     if (!job->x_blocks)
         return false;
-    if (matmul_inputs_are_there(job, INPUTS_FEW))
+    if (matmul_inputs_find(job, INPUTS_FEW) == INPUTS_THERE)
         return true;
     job->parts = threads_parts(d->threads, job->rows, BLOCK_MAX_ROWS, 0);
     if (job->rows <= BLOCK_MAX_ROWS)
@@ -72,13 +71,11 @@ static bool inputs_quantise(struct matmul_job *job)
     return true;
 }
 
-void matmul_blocks_few(struct matmul_job *job)
+bool matmul_few_begin(struct matmul_job *job)
 {
-    struct cpu_device *d = job->device;
-    if (!inputs_quantise(job)) {
-        atomic_store(&job->failed, true);
-        return;
-    }
-    job->parts = threads_parts(d->threads, job->w->rows, job->w->lanes, 0);
-    threads_run(d->threads, job->parts.count, few_part, job);
+    if (!inputs_quantise(job))
+        return false;
+    job->parts = threads_parts(job->device->threads, job->w->rows, job->w->lanes, 0);
+    job->run = few_part;
+    return true;
 }

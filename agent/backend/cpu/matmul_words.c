@@ -95,27 +95,25 @@ static void tiles_part(void *ctx, int thread, uint32_t part)
 {
     const struct matmul_job *job = ctx;
     size_t end = parts_end(&job->parts, part), runs = job->w->columns / WORD_RUN;
-    (void)thread;
     for (size_t r = parts_begin(&job->parts, part); r < end; r += WORD_TILE) {
-        size_t left = job->rows - r;
-        job->device->kernels->words->tile_make(
-            job->x + r * job->x_row, job->x_row, left < WORD_TILE ? (int)left : WORD_TILE,
-            job->w->columns, job->x_words + r / WORD_TILE * runs);
+        size_t left = job->rows - r, n = left < WORD_TILE ? left : WORD_TILE;
+        struct matmul_rows rows = matmul_rows_now(job, thread, r, n);
+        job->device->kernels->words->tile_make(rows.at, rows.stride, (int)n, job->w->columns,
+                                               job->x_words + r / WORD_TILE * runs);
     }
 }
 
-void matmul_words(struct matmul_job *job)
+bool matmul_words_begin(struct matmul_job *job)
 {
     struct cpu_device *d = job->device;
     job->x_words = scratch_get(d, &d->inputs, word_tiles_bytes(job->rows, job->w->columns));
-    if (!job->x_words || !scratch_get_all(d, private_bytes(d))) {
-        atomic_store(&job->failed, true);
-        return;
-    }
-    if (!matmul_inputs_are_there(job, INPUTS_WORDS)) {
+    if (!job->x_words || !scratch_get_all(d, private_bytes(d)))
+        return false;
+    if (matmul_inputs_find(job, INPUTS_WORDS) != INPUTS_THERE) {
         job->parts = threads_parts(d->threads, job->rows, WORD_TILE, 0);
         threads_run(d->threads, job->parts.count, tiles_part, job);
     }
     job->parts = threads_parts(d->threads, job->w->rows, d->kernels->words->outputs, 0);
-    threads_run(d->threads, job->parts.count, words_part, job);
+    job->run = words_part;
+    return true;
 }

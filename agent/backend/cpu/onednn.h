@@ -1,7 +1,7 @@
 /* bfloat16 matrix products by oneDNN on weights that are packed in panels, called from our own
  * threads.
  *
- * oneDNN's layout BA16a64b2a is what matmul.h calls panels: so one packed copy serves its kernels
+ * oneDNN's layout BA16a64b2a is what kernels.h calls panels: so one packed copy serves its kernels
  * and our own matrix-vector kernel. Debian's build uses OpenMP, whose threads would spin: every
  * calling thread is set to one. Version 2.6; version 3 has another interface. */
 #ifndef HP_AGENT_BACKEND_CPU_ONEDNN_H

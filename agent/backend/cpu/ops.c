@@ -12,12 +12,6 @@ static const struct cpu_kernels *kernels_of(const struct rows_job *job)
     return job->stream->device->kernels;
 }
 
-static const float *vector_of(const struct device_weight *w)
-{
-    assert(w->form == FORM_F32);
-    return (const float *)(const void *)w->data;
-}
-
 /* ---- rows of tables ---- */
 
 static void run_embed(struct stream *s, const struct device_op *op, const struct tensor *in,
@@ -47,34 +41,17 @@ static void run_rows(struct stream *s, const struct device_op *op, const struct 
 
 /* ---- norms ---- */
 
-static void rms_norm_rows(const struct rows_job *job, size_t begin, size_t end)
-{
-    size_t part = job->op->weights[0]->columns;
-    for (size_t r = begin; r < end; r++)
-        for (size_t i = 0; i < tensor_width(job->out); i += part)
-            kernels_of(job)->rms_norm((const float *)tensor_row(&job->in[0], r) + i,
-                                      vector_of(job->op->weights[0]), job->op->op->u.norm.epsilon,
-                                      part, (float *)tensor_row(job->out, r) + i);
-}
-
-static void run_rms_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
-                         const struct tensor *out, const struct op_batch *batch)
-{
-    rows_spread(s, op, in, out, batch, rms_norm_rows);
-}
-
-static void layer_norm_rows(const struct rows_job *job, size_t begin, size_t end)
+static void norm_rows(const struct rows_job *job, size_t begin, size_t end)
 {
     for (size_t r = begin; r < end; r++)
-        kernels_of(job)->layer_norm(tensor_row(&job->in[0], r), vector_of(job->op->weights[0]),
-                                    vector_of(job->op->weights[1]), job->op->op->u.norm.epsilon,
-                                    tensor_width(job->out), tensor_row(job->out, r));
+        norm_row_make(kernels_of(job), job->op, tensor_row(&job->in[0], r), tensor_width(job->out),
+                      tensor_row(job->out, r));
 }
 
-static void run_layer_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
-                           const struct tensor *out, const struct op_batch *batch)
+static void run_norm(struct stream *s, const struct device_op *op, const struct tensor *in,
+                     const struct tensor *out, const struct op_batch *batch)
 {
-    rows_spread(s, op, in, out, batch, layer_norm_rows);
+    rows_spread(s, op, in, out, batch, norm_rows);
 }
 
 /* ---- rotation ---- */
@@ -90,15 +67,10 @@ static void run_rope_angles(struct stream *s, const struct device_op *op, const 
 static void rope_rows(const struct rows_job *job, size_t begin, size_t end)
 {
     const struct op_rope *rope = &job->op->op->u.rope;
-    size_t width = tensor_width(job->out);
-    for (size_t r = begin; r < end; r++) {
-        float *to = tensor_row(job->out, r);
-        const float *from = tensor_row(&job->in[0], r);
-        if (from != to)
-            memcpy(to, from, width * sizeof *to);
-        loop_rope(rope->config, tensor_row(&job->in[1], r), (int)width / rope->head_dim,
-                  rope->head_dim, to + rope->first);
-    }
+    size_t heads = tensor_width(job->out) / (size_t)rope->head_dim;
+    for (size_t r = begin; r < end; r++)
+        rope_row_make(kernels_of(job), rope, tensor_row(&job->in[1], r), heads,
+                      tensor_row(&job->in[0], r), tensor_row(job->out, r));
 }
 
 static void run_rope(struct stream *s, const struct device_op *op, const struct tensor *in,
@@ -202,12 +174,12 @@ static void run_soft_cap(struct stream *s, const struct device_op *op, const str
 static const cpu_op_fn ops[OP_KIND_COUNT] = {
     [OP_EMBED] = run_embed,
     [OP_ROWS] = run_rows,
-    [OP_RMS_NORM] = run_rms_norm,
+    [OP_RMS_NORM] = run_norm,
     [OP_MATMUL] = cpu_matmul,
     [OP_ROPE_ANGLES] = run_rope_angles,
     [OP_ROPE] = run_rope,
     [OP_ATTENTION] = cpu_attention,
-    [OP_LAYER_NORM] = run_layer_norm,
+    [OP_LAYER_NORM] = run_norm,
     [OP_SILU_MUL] = run_silu_mul,
     [OP_GELU] = run_gelu,
     [OP_ADD] = run_add,

@@ -1,5 +1,8 @@
 #include "agent/backend/cpu/rows.h"
 
+#include <assert.h>
+#include <string.h>
+
 static void rows_part(void *ctx, int thread, uint32_t part)
 {
     const struct rows_job *job = ctx;
@@ -67,4 +70,40 @@ void elements_spread(struct stream *s, const struct device_op *op, const struct 
             inputs[i].offset += inputs[i].strides[0] * sizeof(float);
         to.offset += to.strides[0] * sizeof(float);
     }
+}
+
+static const float *vector_of(const struct device_weight *w)
+{
+    assert(w->form == FORM_F32);
+    return (const float *)(const void *)w->data;
+}
+
+void norm_row_make(const struct cpu_kernels *k, const struct device_op *op, const float *in,
+                   size_t width, float *out)
+{
+    float epsilon = op->op->u.norm.epsilon;
+    size_t part = op->weights[0]->columns;
+    if (op->op->kind == OP_LAYER_NORM) {
+        k->layer_norm(in, vector_of(op->weights[0]), vector_of(op->weights[1]), epsilon, width,
+                      out);
+        return;
+    }
+    for (size_t i = 0; i < width; i += part)
+        k->rms_norm(in + i, vector_of(op->weights[0]), epsilon, part, out + i);
+}
+
+void rope_row_make(const struct cpu_kernels *k, const struct op_rope *rope, const float *angles,
+                   size_t heads, const float *in, float *out)
+{
+    size_t head_dim = (size_t)rope->head_dim, dims = (size_t)rope->config->dims;
+    if (in != out && dims < head_dim) { /* with what does not rotate */
+        memcpy(out, in, heads * head_dim * sizeof *out);
+        in = out;
+    }
+    k->rope[rope->config->style](&(struct rope_task){.in = in + rope->first,
+                                                     .angles = angles,
+                                                     .out = out + rope->first,
+                                                     .heads = heads,
+                                                     .head_dim = head_dim,
+                                                     .pairs = dims / 2});
 }

@@ -25,4 +25,12 @@ void elements_spread(struct stream *s, const struct device_op *op, const struct 
                      const struct tensor *out,
                      void (*run)(const struct rows_job *job, size_t begin, size_t end));
 
+/* One row of a norm, of either kind. */
+void norm_row_make(const struct cpu_kernels *k, const struct device_op *op, const float *in,
+                   size_t width, float *out);
+/* `heads` heads of a row, rotated by the row's angles, from `in` to `out`, which may be the same.
+ */
+void rope_row_make(const struct cpu_kernels *k, const struct op_rope *rope, const float *angles,
+                   size_t heads, const float *in, float *out);
+
 #endif

@@ -177,7 +177,8 @@ static int device_choices(const struct device *device, struct device_choice *out
     return n;
 }
 
-static void loader_enter(struct device *d)
+/* Makes the GPU the calling thread's. */
+static void thread_enter(struct device *d)
 {
     gpu_use(((struct cuda_device *)d)->ordinal);
 }
@@ -198,7 +199,9 @@ const struct backend cuda_backend = {
     .choices = device_choices,
     .own_memory = true,
     .memory_free = cuda_memory_free,
-    .loader_enter = loader_enter,
+    .memory_kind = MEMORY_CUDA,
+    .memory_enter = thread_enter,
+    .loader_enter = thread_enter,
     .host_spread = host_spread,
     .weight_resident_bytes = cuda_weight_resident_bytes,
     .matmul_scratch_bytes = cuda_matmul_scratch_bytes,

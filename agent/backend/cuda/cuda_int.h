@@ -32,27 +32,29 @@ struct cuda_arena {
     size_t n, room;
     bool apart; /* each is an allocation of its own */
 };
-/* tuning.c: which way a shape's products of one row go. Of trials each way has its turn. */
-enum { CUDA_TUNED = 16 /* shapes */, CUDA_WAYS = 3, CUDA_TRIALS = 6 * CUDA_WAYS };
-struct cuda_shape {
-    int dtype;
-    uint32_t rows, inputs, outputs[1 + GPU_PRODUCT_MORE]; /* 0: no such matrix */
-};
-struct cuda_tuned {
-    struct cuda_shape shape;
+/* tuning.c: which way products of one row go, found out by kept steps. */
+enum { CUDA_WAYS = 6, CUDA_TRIALS = 6 * CUDA_WAYS, CUDA_TUNED = 4 /* that are told of */ };
+/* Of steps that are kept: each way has its turn. */
+struct cuda_trials {
+    bool have_ways; /* some of their products may go another way */
     bool decided;
-    int way;
-    double seconds[CUDA_WAYS]; /* 0: not measured */
-    int n;                     /* trials, those under way too */
+    int way; /* once that is so */
+    int n;   /* that have begun */
+    double seconds[CUDA_WAYS];
     struct CUevent_st *moments[CUDA_TRIALS][2];
 };
+struct cuda_tuned {
+    int way;
+    double seconds[CUDA_WAYS];
+};
 struct cuda_tuning {
-    pthread_mutex_t lock; /* of all below */
-    bool forced;          /* to a way, or to so many blocks that stay */
+    bool forced; /* to a way, or to so many blocks that stay: never changes */
     int forced_way;
     uint32_t forced_by; /* 0: to the way */
-    struct cuda_tuned of[CUDA_TUNED];
-    int n;
+    bool forced_far;
+    pthread_mutex_t lock;             /* of all below */
+    struct cuda_tuned of[CUDA_TUNED]; /* of the steps that were decided last, the `n`th at n - 1 */
+    unsigned n;                       /* decided so far */
 };
 struct cuda_device {
     struct device base;
@@ -118,17 +120,17 @@ struct cuda_slot {
     const void *pool;  /* the group's */
     struct cuda_room room;
 };
-/* Steps that came with the same key, and what the device keeps of them: a CUDA graph. */
-enum { CUDA_STEPS = 16, CUDA_STEP_ROWS = 64, CUDA_STEPS_PUT_OFF = CUDA_TRIALS + 4 };
+/* Steps that came with the same key, and what the device keeps of them: a CUDA graph, while ways of
+ * their products are tried one for each. */
+enum { CUDA_STEPS = 16, CUDA_STEP_ROWS = 64 };
 struct cuda_steps {
     uint64_t key, turn; /* turn: when they came last; 0: never */
     uint64_t moved;     /* the stream's when they were kept */
     unsigned slots;     /* whose tables they read */
     bool by_lot, refused;
-    bool undecided;    /* some of their products were tried when they were put on the stream last */
-    int put_off;       /* how often they were not kept for that */
     bool alone, brief; /* each row is its run's only one; none sees more than CUDA_BRIEF_TOKENS */
-    struct CUgraphExec_st *kept;
+    struct cuda_trials trials;
+    struct CUgraphExec_st *kept[CUDA_WAYS]; /* by way */
 };
 /* Rows as a product wants them, at the beginning of a room of so many bytes. */
 struct cuda_form {
@@ -154,7 +156,8 @@ struct cuda_stream {
     struct cuda_slot slots[CUDA_SLOTS];
     struct cuda_steps all_steps[CUDA_STEPS], *steps; /* those that are put on it now; NULL: none */
     bool keeps;                                      /* what is put on it is kept and not done */
-    uint64_t turn;                                   /* counts steps */
+    int way;        /* that products of one row are recorded by (tuning.c) */
+    uint64_t turn;  /* counts steps */
     uint64_t moved; /* counts what makes kept steps useless: a room that is another now */
     struct cuda_staged staged[CUDA_STAGED];
     uint64_t landings; /* counts what comes from the GPU */
@@ -267,8 +270,15 @@ bool cuda_rows_meet(const struct tensor *a, const struct tensor *b);
 /* tuning.c */
 void cuda_tuning_init(struct cuda_tuning *t);
 void cuda_tuning_fini(struct cuda_tuning *t);
-/* Puts the product on the stream, the way that is fastest. */
+/* Puts the product on the stream: where steps are recorded, the stream's way. */
 void cuda_product_run(struct cuda_stream *s, struct gpu_product *p);
+/* Which way steps go now: the fastest, or the next that is tried. */
+int cuda_trials_way(struct cuda_stream *s, struct cuda_trials *t);
+/* Around a start of kept steps, which is a trial where one is to come. */
+void cuda_trial_begin(struct cuda_stream *s, struct cuda_trials *t);
+void cuda_trial_end(struct cuda_stream *s, struct cuda_trials *t);
+/* Without another trial: all go as they did before. */
+void cuda_trials_give_up(struct cuda_trials *t);
 /* What was measured. False: nothing yet. */
 bool cuda_tuning_say(struct cuda_tuning *t, struct device_choice *out);
 

@@ -1,12 +1,26 @@
 /* One row by quantised weights, as decode_kernel multiplies it and to the bit what that finds, by
  * blocks that stay: each takes the outputs of many of decode_kernel's blocks, one after the other,
  * and its warps ask for the weights of the next outputs while they multiply those of the ones
- * before, so that memory has something to do all the time. Where that is faster tuning.c finds. */
+ * before, so that memory has something to do all the time. Where that is faster tuning.c finds.
+ *
+ * A warp has AHEAD pieces of each of its outputs in shared memory or on their way to it, which it
+ * asks for before kernels before this one are over: two, or FAR of them, so that a block that is
+ * there early has more to read while it waits. */
 #include "agent/backend/cuda/decode_tasks.cuh"
 
 /* Shared memory of an output's piece, in 16 bytes. */
 template <int DTYPE>
 static constexpr uint32_t PIECE_ROOM = decode_format<DTYPE>::PIECE_BYTES / 16 + 1;
+
+static constexpr uint32_t NEAR = 2, FAR_MOST = 4, BLOCK_SHARED_BYTES = 48 << 10;
+/* A block's pieces, one of each output; FAR: as many times that as it may have of shared memory. */
+template <int DTYPE>
+static constexpr uint32_t
+    TURN_BYTES = sizeof(uint4[DECODE_WARPS][DECODE_OUTPUTS][PIECE_ROOM<DTYPE>]);
+template <int DTYPE>
+static constexpr uint32_t FAR =
+    BLOCK_SHARED_BYTES / TURN_BYTES<DTYPE> < FAR_MOST ? BLOCK_SHARED_BYTES / TURN_BYTES<DTYPE>
+                                                      : FAR_MOST;
 
 /* What a warp asks for next: a piece of its outputs in a block of all, which begin `lead` bytes
  * after `from`, a multiple of 16. */
@@ -91,13 +105,13 @@ piece_multiply(const decode_tables &tables, shared_at piece, const uint32_t *lea
 }
 
 /* `blocks`: of all outputs, DECODE_WARPS * DECODE_OUTPUTS each. */
-template <int DTYPE>
+template <int DTYPE, uint32_t AHEAD>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP, GPU_PERSISTENT_BLOCKS)
     decode_persistent_kernel(gpu_product p, uint32_t blocks)
 {
     using format = decode_format<DTYPE>;
     const uint32_t room = PIECE_ROOM<DTYPE>, turn = DECODE_OUTPUTS * room * 16;
-    __shared__ uint4 pieces[DECODE_WARPS][2][DECODE_OUTPUTS][room];
+    __shared__ uint4 pieces[DECODE_WARPS][AHEAD][DECODE_OUTPUTS][room];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     const uint32_t n_tasks = p.inputs / format::ELEMENTS,
                    n = (n_tasks + format::PIECE_TASKS - 1) / format::PIECE_TASKS;
@@ -106,8 +120,9 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, GPU_PERSISTENT_BLOCKS)
     uint32_t now = 0; /* where the piece lies that is multiplied next */
     ahead.block = blockIdx.x;
     ahead_find<DTYPE>(ahead, p, blocks);
-    ahead_fetch<DTYPE>(ahead, own, p, blocks, n);
-    ahead_fetch<DTYPE>(ahead, own + turn, p, blocks, n);
+#pragma unroll
+    for (uint32_t i = 0; i < AHEAD; i++)
+        ahead_fetch<DTYPE>(ahead, own + i * turn, p, blocks, n);
     earlier_wait();
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
         const decode_place place = place_find<DECODE_WARPS * DECODE_OUTPUTS>(p, block);
@@ -120,14 +135,14 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, GPU_PERSISTENT_BLOCKS)
             lead[o] =
                 weights_lead<DTYPE>(output_weights(place, p.row_bytes, output_first(place) + o));
         for (uint32_t i = 0; i < n; i++) {
-            async_groups_wait<1>();
+            async_groups_wait<(int)AHEAD - 1>();
             __syncwarp();
             piece_multiply<DTYPE>(tables, own + now, lead, x, p.inputs, i * format::PIECE_TASKS,
                                   sums);
             x += format::PIECE_TASKS * format::TASK_BLOCKS * INPUT_BLOCK_PART;
             __syncwarp();
             ahead_fetch<DTYPE>(ahead, own + now, p, blocks, n);
-            now = turn - now;
+            now = now + turn < AHEAD * turn ? now + turn : 0;
         }
         sums_store<1>(place, result, BY<DTYPE>, sums);
     }
@@ -147,7 +162,14 @@ template <int DTYPE> static void persistent_launch(struct CUstream_st *s, const 
 {
     uint32_t blocks = gpu_decode_blocks(&p);
     dim3 grid(p.persistent_blocks < blocks ? p.persistent_blocks : blocks);
-    CUDA_LAUNCH_EARLY(decode_persistent_kernel<DTYPE>, grid, DECODE_WARPS * WARP, s)(p, blocks);
+    if (p.persistent_far) {
+        CUDA_LAUNCH_EARLY((decode_persistent_kernel<DTYPE, FAR<DTYPE>>), grid, DECODE_WARPS * WARP,
+                          s)
+        (p, blocks);
+        return;
+    }
+    CUDA_LAUNCH_EARLY((decode_persistent_kernel<DTYPE, NEAR>), grid, DECODE_WARPS * WARP, s)
+    (p, blocks);
 }
 
 void gpu_decode_persistent_run(struct CUstream_st *s, const struct gpu_product *p)

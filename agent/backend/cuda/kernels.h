@@ -135,6 +135,7 @@ struct gpu_product {
     struct gpu_product_more more[GPU_PRODUCT_MORE];
     uint32_t persistent_blocks; /* so many stay until all is done, of gpu_decode_blocks; 0: each
                                    goes when its own outputs are */
+    bool persistent_far;        /* and ask for more weights before they multiply */
 };
 bool gpu_product_knows(int dtype);
 void gpu_product_run(struct CUstream_st *s, const struct gpu_product *p);

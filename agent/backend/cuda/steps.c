@@ -1,8 +1,8 @@
 /* Operators that come again and again, as those of decode steps do, as one launch: a CUDA graph for
- * each key, which is recorded when it comes the second time (the first finds rooms and ways of
- * products; where these are still being measured, a few times later). What differs from step to
- * step lies in the device's memory: rows of values where they always are, tables of the batch in
- * slots. */
+ * each key, which is recorded when it comes the second time (the first finds rooms). Where products
+ * may go several ways one is recorded for each, the next few times, until the fastest is known
+ * (tuning.c). What differs from step to step lies in the device's memory: rows of values where they
+ * always are, tables of the batch in slots. */
 #include "agent/backend/cuda/cuda_int.h"
 #include "agent/backend/cuda/kernels.h"
 
@@ -18,13 +18,27 @@ static bool batch_is_small(const struct op_batch *b)
     return rows <= CUDA_STEP_ROWS;
 }
 
-static void steps_drop(struct cuda_stream *s, struct cuda_steps *p)
+static void steps_drop(struct cuda_stream *s, struct cuda_steps *p, int way)
 {
-    if (p->kept) {
+    if (p->kept[way]) {
         cuda_note(s, gpu_stream_wait(s->stream));
-        gpu_kept_free(p->kept);
+        gpu_kept_free(p->kept[way]);
     }
-    p->kept = NULL;
+    p->kept[way] = NULL;
+}
+
+/* All but those of a way; -1: all. */
+static void steps_drop_others(struct cuda_stream *s, struct cuda_steps *p, int way)
+{
+    for (int i = 0; i < CUDA_WAYS; i++)
+        if (i != way)
+            steps_drop(s, p, i);
+}
+
+static void steps_clear(struct cuda_stream *s, struct cuda_steps *p)
+{
+    steps_drop_others(s, p, -1);
+    cuda_trials_give_up(&p->trials);
 }
 
 /* What attention does by, beside the key: steps of one kind are launched as those of another are
@@ -51,15 +65,18 @@ static struct cuda_steps *steps_find(struct cuda_stream *s, const struct cuda_st
             return p;
         oldest = p->turn < oldest->turn ? p : oldest;
     }
-    steps_drop(s, oldest);
+    steps_clear(s, oldest);
     *oldest = *kind;
     return oldest;
 }
 
 static void steps_start(struct cuda_stream *s, struct cuda_steps *p, const struct op_batch *b)
 {
-    if (p->slots == 0 || cuda_slots_fill(s, p->slots, b))
-        cuda_note(s, gpu_kept_start(p->kept, s->stream));
+    if (p->slots && !cuda_slots_fill(s, p->slots, b))
+        return;
+    cuda_trial_begin(s, &p->trials);
+    cuda_note(s, gpu_kept_start(p->kept[s->way], s->stream));
+    cuda_trial_end(s, &p->trials);
 }
 
 /* Their tables have room. False: they go on without being kept. */
@@ -73,18 +90,21 @@ static bool steps_fit(struct cuda_stream *s, struct cuda_steps *p, const struct 
     return false;
 }
 
-/* Some of their products may go another way next time (tuning.c). */
-static bool steps_wait(struct cuda_steps *p)
+/* Which way they go now. Where that is known the others are not kept any longer. */
+static int steps_way(struct cuda_stream *s, struct cuda_steps *p)
 {
-    bool undecided = p->undecided;
-    p->undecided = false;
-    return undecided && p->put_off++ < CUDA_STEPS_PUT_OFF;
+    bool undecided = !p->trials.decided;
+    int way = cuda_trials_way(s, &p->trials);
+    if (undecided && p->trials.decided)
+        steps_drop_others(s, p, way);
+    return way;
 }
 
 bool cuda_steps_begin(struct stream *stream, uint64_t key, const struct op_batch *b)
 {
     struct cuda_stream *s = (struct cuda_stream *)stream;
     s->steps = NULL;
+    s->way = 0;
     cuda_note(s, gpu_use(s->device->ordinal));
     if (s->failed || !batch_is_small(b))
         return false;
@@ -95,20 +115,30 @@ bool cuda_steps_begin(struct stream *stream, uint64_t key, const struct op_batch
     if (p->refused)
         return false;
     s->steps = p;
-    if (first || steps_wait(p) || !steps_fit(s, p, b)) {
+    if (first || !steps_fit(s, p, b)) {
         p->by_lot = by_lot;
         return false;
     }
-    if (p->kept && p->moved == s->moved && p->by_lot == by_lot) {
+    if (p->moved != s->moved || p->by_lot != by_lot)
+        steps_drop_others(s, p, -1);
+    p->by_lot = by_lot;
+    s->way = steps_way(s, p);
+    if (p->kept[s->way]) {
         steps_start(s, p, b);
         s->steps = NULL;
         return true;
     }
-    steps_drop(s, p);
-    p->by_lot = by_lot;
     s->keeps = gpu_keep_begin(s->stream) == 0;
     p->refused = !s->keeps;
     return false;
+}
+
+/* What could not be recorded is no way, and where it is the first there is none. */
+static void steps_refuse(struct cuda_stream *s, struct cuda_steps *p)
+{
+    p->refused = s->way == 0;
+    steps_drop_others(s, p, p->refused ? -1 : 0);
+    cuda_trials_give_up(&p->trials);
 }
 
 bool cuda_steps_end(struct stream *stream, const struct op_batch *b)
@@ -120,14 +150,15 @@ bool cuda_steps_end(struct stream *stream, const struct op_batch *b)
     s->keeps = false;
     if (!kept)
         return true;
-    int rc = gpu_keep_end(s->stream, &p->kept), failed = s->failed;
+    int rc = gpu_keep_end(s->stream, &p->kept[s->way]), failed = s->failed;
     s->failed = 0;
     if (rc || failed) { /* what went wrong shows when they are put on the stream once more */
-        steps_drop(s, p);
-        p->refused = true;
+        steps_refuse(s, p);
         return false;
     }
     p->moved = s->moved;
+    if (!p->trials.have_ways)
+        cuda_trials_give_up(&p->trials);
     steps_start(s, p, b);
     return true;
 }
@@ -135,7 +166,7 @@ bool cuda_steps_end(struct stream *stream, const struct op_batch *b)
 void cuda_steps_forget(struct cuda_stream *s)
 {
     for (int i = 0; i < CUDA_STEPS; i++)
-        steps_drop(s, &s->all_steps[i]);
+        steps_clear(s, &s->all_steps[i]);
     for (int i = 0; i < CUDA_SLOTS; i++)
         cuda_room_give(s, &s->slots[i].room);
 }

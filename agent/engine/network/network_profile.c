@@ -212,11 +212,11 @@ static int batch_open(const struct profile_tools *t, const struct network_profil
                       int64_t batch, struct profile_batch *b, struct err *e)
 {
     const struct onnx *o = b->o;
-    int rc = 0;
+    int rc = network_sizes_batch_check(o, batch, e);
     b->inputs = calloc((size_t)o->n_inputs + 1, sizeof *b->inputs);
     b->outputs = calloc((size_t)o->n_outputs + 1, sizeof *b->outputs);
     b->given = calloc((size_t)o->n_inputs + 1, sizeof *b->given);
-    if (!b->inputs || !b->outputs || !b->given)
+    if (rc == 0 && (!b->inputs || !b->outputs || !b->given))
         return err_no_memory(e, "a profile");
     for (int i = 0; i < o->n_inputs && rc == 0; i++) {
         rc = input_make(&o->values[o->inputs[i]], batch, ask, &b->inputs[i], e);

@@ -10,9 +10,6 @@ static int size_choose(const struct onnx_value *v, int d, int64_t batch,
     const struct onnx_dim *dim = &v->dims[d];
     char wanted[NETWORK_INPUT_TEXT];
     *size = dim->size;
-    if (d == 0 && dim->size >= 0 && dim->size != batch)
-        return err_set(e, HP_EINVAL, "input %s takes batches of %lld alone, not of %lld", v->name,
-                       (long long)dim->size, (long long)batch);
     if (dim->size >= 0)
         return 0;
     for (int i = 0; i < n_dims; i++)
@@ -44,10 +41,22 @@ int network_sizes_choose(const struct onnx_value *v, int64_t batch, const struct
 
 int64_t network_sizes_batch(const struct onnx *o)
 {
+    int64_t fixed = 0;
     for (int i = 0; i < o->n_inputs; i++) {
         const struct onnx_value *v = &o->values[o->inputs[i]];
-        if (v->n_dims > 0 && v->dims[0].size > 0)
-            return v->dims[0].size;
+        if (v->n_dims > 0 && v->dims[0].size < 0)
+            return 0;
+        if (v->n_dims > 0 && fixed == 0)
+            fixed = v->dims[0].size;
     }
-    return 0;
+    return fixed;
+}
+
+int network_sizes_batch_check(const struct onnx *o, int64_t batch, struct err *e)
+{
+    int64_t fixed = network_sizes_batch(o);
+    return fixed && fixed != batch
+               ? err_set(e, HP_EINVAL, "the network takes batches of %lld alone, not of %lld",
+                         (long long)fixed, (long long)batch)
+               : 0;
 }

@@ -176,7 +176,7 @@ int network_lower_reduce(struct network_plan *p, int node, const struct onnx_cal
     if (!network_is_f32(p, c->node->inputs[0]) ||
         (!is_mean && kind != REDUCE_SUM && kind != REDUCE_MAX) ||
         (call_in(c, 1) && !p->values[c->node->inputs[1]].is_known) ||
-        call_list(c, 1, "axes", axes, &n) < 0 || n == 0)
+        call_list(c, 1, "axes", axes, &n) < 0 || n == 0 || call_int(c, "noop_with_empty_axes", 0))
         return 0;
     for (int d = 0; d < c->in[0]->n_dims; d++)
         gone[d] = n < 0;
@@ -458,7 +458,7 @@ int network_lower_softmax(struct network_plan *p, int node, const struct onnx_ca
 /* One axis: [outer, in, inner] to [outer, out, inner], both dense. */
 struct resize_step {
     struct network_view to, from;
-    int there; /* of a plan on a device: its root of array_taps */
+    int there; /* of a plan on a device: its root of struct array_tap */
     struct onnx_taps taps;
     int64_t outer, in, out, inner;
 };

@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/thread_turns.h"
 #include "coordinator/gateway/rpc.h"
@@ -32,7 +33,9 @@ enum {
     STREAMS_PER_CONNECTION = 256,
     IDLE_MS = 75000,
     ALIVE_ASK_MS = 60000,
-    ALIVE_WAIT_MS = 20000
+    ALIVE_WAIT_MS = 20000,
+    STOP_MS = 1000, /* for answers that were given, when it stops */
+    STOP_LOOK_US = 2000
 };
 
 enum tag_kind { TAG_NEW, TAG_CLOSED, TAG_READ, TAG_SENT, TAG_KINDS };
@@ -74,7 +77,9 @@ struct rpc_server {
     struct rpc_call *waits, **waits_end; /* for callers, the longest first */
     uint64_t unread_bytes;               /* of answers */
     uint32_t n_calls;
-    bool asked, stopping; /* asked: a call waits to become one */
+    bool asked;    /* a call waits to become one */
+    bool stopping; /* who comes is refused */
+    bool ended;    /* nobody comes any more */
     struct tag down;
 };
 
@@ -179,7 +184,7 @@ static void call_release(struct rpc_call *c)
 /* Asks the library for one call more. */
 static void call_ask(struct rpc_server *s)
 {
-    if (s->asked || s->stopping)
+    if (s->asked || s->ended)
         return;
     struct rpc_call *c = calloc(1, sizeof *c);
     if (!c)
@@ -257,32 +262,43 @@ static void head_read(struct rpc_call *c)
                                 left_ns(c->details.deadline)};
 }
 
+static void call_tell_stop(struct rpc_call *c)
+{
+    grpc_call_cancel_with_status(c->call, GRPC_STATUS_UNAVAILABLE,
+                                 "the coordinator stops: ask again later", NULL);
+}
+
 /* Its owner hears nothing more of it. */
 static void call_drop(struct rpc_call *c)
 {
     event_drop(c);
-    c->owned = false;
+    c->owned = c->came = false;
     call_release(c);
 }
 
+/* One that nobody has heard of. */
 static void call_refuse(struct rpc_call *c)
 {
-    grpc_call_cancel_with_status(c->call, GRPC_STATUS_RESOURCE_EXHAUSTED,
-                                 "too many calls are open: try again later", NULL);
+    struct rpc_server *s = c->server;
+    if (s->stopping)
+        call_tell_stop(c);
+    else
+        grpc_call_cancel_with_status(c->call, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                     "too many calls are open: try again later", NULL);
     call_free(c);
+    call_ask(s);
 }
 
 static void call_came(struct rpc_call *c, bool ok)
 {
     struct rpc_server *s = c->server;
     s->asked = false;
-    if (!ok || s->stopping) {
+    if (!ok) {
         call_free(c);
         return;
     }
-    if (s->n_calls >= 2 * s->config.calls_max) {
+    if (s->stopping || s->n_calls >= 2 * s->config.calls_max) {
         call_refuse(c);
-        call_ask(s);
         return;
     }
     s->n_calls++;
@@ -536,9 +552,26 @@ static void server_free(struct rpc_server *s)
     free(s);
 }
 
+/* Answers that callers take are given, for a moment. */
+static void calls_end(struct rpc_server *s)
+{
+    uint64_t until_ms = now_ms() + STOP_MS;
+    bool open = true;
+    while (open && now_ms() < until_ms) {
+        pthread_mutex_lock(&s->lock);
+        open = s->n_calls > 0;
+        pthread_mutex_unlock(&s->lock);
+        if (open)
+            usleep(STOP_LOOK_US);
+    }
+}
+
 /* Ends all calls and waits until the library has let go of everything. */
 static void server_down(struct rpc_server *s, bool has_thread)
 {
+    pthread_mutex_lock(&s->lock);
+    s->ended = true;
+    pthread_mutex_unlock(&s->lock);
     grpc_server_shutdown_and_notify(s->server, s->queue, &s->down);
     grpc_server_cancel_all_calls(s->server);
     if (has_thread)
@@ -584,7 +617,6 @@ static int server_start(const struct rpc_config *config, struct rpc_server **out
     grpc_server_start(s->server);
     int rc = thread_start(s, e);
     if (rc < 0) {
-        s->stopping = true;
         server_down(s, false);
         return rc;
     }
@@ -615,10 +647,13 @@ static void server_stop(struct rpc_server **out)
     s->stopping = true;
     for (struct rpc_call *c = s->calls, *next; c; c = next) {
         next = c->next;
-        if (c->owned)
+        if (c->owned) {
+            call_tell_stop(c);
             call_drop(c);
+        }
     }
     pthread_mutex_unlock(&s->lock);
+    calls_end(s);
     server_down(s, true);
 }
 

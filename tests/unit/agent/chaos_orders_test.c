@@ -18,15 +18,21 @@ static void on_order(void *ctx, struct link_fault fault)
     uv_stop(h->loop);
 }
 
-TEST(a_signals_value_holds_delay_and_end)
+TEST(a_signals_value_holds_delay_loss_and_end)
 {
     static const struct link_fault faults[] = {
-        {0, 0}, {50, 2000}, {UINT32_MAX, 1}, {1, UINT32_MAX}, {UINT32_MAX, UINT32_MAX}};
+        {0, 0, 0},
+        {2000, 50, 0},
+        {1, LINK_FAULT_MOST_DELAY_MS, 0},
+        {UINT32_MAX, 1, 20},
+        {2000, 0, 1},
+        {UINT32_MAX, LINK_FAULT_MOST_DELAY_MS, LINK_FAULT_MOST_LOST}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         union sigval v = link_fault_value(faults[i]);
         struct link_fault f = link_fault_of((uintptr_t)v.sival_ptr);
         assert_int_equal(f.delay_ms, faults[i].delay_ms);
         assert_int_equal(f.for_ms, faults[i].for_ms);
+        assert_int_equal(f.lost, faults[i].lost);
     }
 }
 
@@ -39,10 +45,11 @@ TEST(orders_are_heard_one_after_the_other_and_what_has_no_value_is_none)
     assert_int_equal(uv_loop_init(&loop), 0);
     /* also those that came before it listened */
     assert_int_equal(
-        sigqueue(getpid(), LINK_FAULT_SIGNAL, link_fault_value((struct link_fault){50, 2000})), 0);
+        sigqueue(getpid(), LINK_FAULT_SIGNAL, link_fault_value((struct link_fault){2000, 50, 0})),
+        0);
     assert_int_equal(kill(getpid(), LINK_FAULT_SIGNAL), 0);
     assert_int_equal(
-        sigqueue(getpid(), LINK_FAULT_SIGNAL, link_fault_value((struct link_fault){0, 0})), 0);
+        sigqueue(getpid(), LINK_FAULT_SIGNAL, link_fault_value((struct link_fault){0, 0, 0})), 0);
     assert_int_equal(chaos_orders_open(&o, &loop, on_order, &h, NULL), 0);
     while (h.n < 2)
         uv_run(&loop, UV_RUN_DEFAULT);
@@ -57,7 +64,7 @@ TEST(orders_are_heard_one_after_the_other_and_what_has_no_value_is_none)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_signals_value_holds_delay_and_end),
+        cmocka_unit_test(a_signals_value_holds_delay_loss_and_end),
         cmocka_unit_test(orders_are_heard_one_after_the_other_and_what_has_no_value_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

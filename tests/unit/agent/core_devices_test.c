@@ -124,7 +124,7 @@ static uint64_t load(struct devices_fixture *f)
     feed(f, &ev);
     ev.kind = AGENT_EVENT_LOADED;
     ev.u.progress.ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket;
-    ev.u.progress.width_in = ev.u.progress.width_out = WIDTH;
+    ev.u.progress.row_in.width = ev.u.progress.row_out.width = WIDTH;
     ev.u.progress.vocabulary = VOCABULARY;
     feed(f, &ev);
     assert_string_equal(said(f, MESSAGE_STAGE_STATE, 0)->u.stage_state.state, "ready");

@@ -155,8 +155,8 @@ static inline void progress(struct core_fixture *f, enum agent_event_kind kind, 
     ev.u.progress = (struct agent_progress){.slot = slot,
                                             .ticket = ticket,
                                             .status = status,
-                                            .width_in = WIDTH,
-                                            .width_out = WIDTH,
+                                            .row_in.width = WIDTH,
+                                            .row_out.width = WIDTH,
                                             .vocabulary = VOCABULARY};
     if (status < 0) {
         err_set(&e, status, "went wrong");

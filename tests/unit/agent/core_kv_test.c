@@ -110,7 +110,7 @@ static void stage_make(struct kv_fixture *f)
     ev.kind = AGENT_EVENT_LOADED;
     ev.u.progress = (struct agent_progress){.slot = f->slot,
                                             .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
-                                            .width_in = 1,
+                                            .row_in.width = 1,
                                             .vocabulary = 50,
                                             .kv = shape};
     feed(f, &ev);

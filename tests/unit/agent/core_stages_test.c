@@ -117,7 +117,8 @@ static void bad_prepare_fails_without_a_stage(void **state)
 static void what_crosses_is_agreed_before_stages_are_connected(void **state)
 {
     struct core_fixture *f = *state;
-    struct message_value own = {"x", WIDTH}, wider = {"x", WIDTH + 1}, other = {"y", WIDTH};
+    struct message_value own = {"x", WIDTH, false}, wider = {"x", WIDTH + 1, false},
+                         other = {"y", WIDTH, false}, exact = {"x", WIDTH, true};
     const struct {
         const char *wire;
         struct message_value *value;
@@ -127,7 +128,8 @@ static void what_crosses_is_agreed_before_stages_are_connected(void **state)
                  {"f32", &own, "was prepared to hand on f16"},
                  {"f8", &own, "f8"},
                  {"f16", &wider, "x of 3"},
-                 {"f16", &other, "has x of 2"}};
+                 {"f16", &other, "has x of 2"},
+                 {"f16", &exact, "x is to cross between stages as float32"}};
     join(f);
     struct message bad = prepare_of(1, 0, 2);
     bad.u.stage_prepare.wire = "int8";

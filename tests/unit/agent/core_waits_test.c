@@ -54,8 +54,8 @@ static struct agent_event make_output_out(struct core_fixture *f)
     struct agent_event ev = {.kind = AGENT_EVENT_LOADED};
     ev.u.progress = (struct agent_progress){.slot = slot,
                                             .ticket = did(f, AGENT_DO_LOAD, 0)->u.work.ticket,
-                                            .width_in = 1 << 15,
-                                            .width_out = 1 << 15,
+                                            .row_in.width = 1 << 15,
+                                            .row_out.width = 1 << 15,
                                             .vocabulary = VOCABULARY,
                                             .outputs = 1};
     feed(f, &ev);

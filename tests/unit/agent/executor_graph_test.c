@@ -27,7 +27,8 @@ struct graph_fixture {
     atomic_bool holds;
     int load_status, open_status, run_status;
     char text[300];
-    uint32_t width_in, width_out, vocabulary;
+    struct frame_row row_in, row_out;
+    uint32_t vocabulary;
     struct data_buffer *frame; /* the last that came */
     struct frame_header header;
     float *logits;
@@ -51,8 +52,8 @@ static void load_told(struct graph_fixture *f, const struct executor_report *r)
     if (r->status == HP_PENDING)
         return;
     f->load_status = r->status;
-    f->width_in = r->width_in;
-    f->width_out = r->width_out;
+    f->row_in = r->row_in;
+    f->row_out = r->row_out;
     f->vocabulary = r->vocabulary;
     if (r->status < 0)
         snprintf(f->text, sizeof f->text, "%s", r->error->text);
@@ -215,7 +216,7 @@ enum { WHOLE = 1, FRONT = 2, BACK = 3 };
 static void stage_order(struct graph_fixture *f, const struct small_graph *g, uint64_t slot,
                         int first, int end, enum frame_dtype wire)
 {
-    struct message_value cross[] = {{"embed.embd", TWO_WIDTH}, {"wide.up", TWO_MID}};
+    struct message_value cross[] = {{"embed.embd", TWO_WIDTH, false}, {"wide.up", TWO_MID, false}};
     struct executor_load l = {.slot = slot,
                               .ticket = slot,
                               .path = demo_model,
@@ -236,8 +237,8 @@ static void stage_order(struct graph_fixture *f, const struct small_graph *g, ui
     semaphore_wait(&f->loaded, LIMIT_S);
     if (f->load_status < 0)
         fail_msg("%s", f->text);
-    assert_int_equal(f->width_in, first ? TWO_WIDTH + TWO_MID : 0);
-    assert_int_equal(f->width_out, end < TWO_LAYERS ? TWO_WIDTH + TWO_MID : 0);
+    assert_int_equal(f->row_in.width, first ? TWO_WIDTH + TWO_MID : 0);
+    assert_int_equal(f->row_out.width, end < TWO_LAYERS ? TWO_WIDTH + TWO_MID : 0);
     for (uint64_t s = 1; s <= SEQUENCES; s++) {
         executor_sequence_open(
             f->x, &(struct executor_opening){

@@ -135,7 +135,7 @@ static void load(struct executor_fixture *f, uint64_t slot)
 static void a_model_that_has_no_such_values_at_a_border_is_not_loaded(void **state)
 {
     struct executor_fixture *f = *state;
-    struct message_value none = {"no.such.value", 192};
+    struct message_value none = {"no.such.value", 192, false};
     struct executor_load l = {.slot = LOADING,
                               .ticket = LOADING,
                               .path = demo_model,

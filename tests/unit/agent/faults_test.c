@@ -263,8 +263,8 @@ static void scene_answer(struct scene *s, const struct agent_action *a)
         ev.kind = a->kind == AGENT_DO_FETCH ? AGENT_EVENT_FETCHED : AGENT_EVENT_LOADED;
         ev.u.progress = (struct agent_progress){.slot = a->u.work.slot,
                                                 .ticket = a->u.work.ticket,
-                                                .width_in = WIDTH,
-                                                .width_out = WIDTH,
+                                                .row_in.width = WIDTH,
+                                                .row_out.width = WIDTH,
                                                 .vocabulary = VOCABULARY};
         break;
     case AGENT_DO_SEQUENCE_OPEN:

@@ -105,7 +105,7 @@ static void scene_answer(struct kv_scene *s, const struct agent_action *a)
         ev.kind = a->kind == AGENT_DO_FETCH ? AGENT_EVENT_FETCHED : AGENT_EVENT_LOADED;
         ev.u.progress = (struct agent_progress){.slot = a->u.work.slot,
                                                 .ticket = a->u.work.ticket,
-                                                .width_in = 1,
+                                                .row_in.width = 1,
                                                 .vocabulary = 50,
                                                 .kv = shape};
         break;

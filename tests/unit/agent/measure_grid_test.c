@@ -37,7 +37,7 @@ static void measure(struct measure_grid *g, double (*cost)(double, double), int 
         grid_tell(g, cost(p.slice, p.prefix));
     }
     assert_true(grid_is_whole(g));
-    for (int axis = 0; axis < GRID_AXES; axis++)
+    for (int axis = 0; axis < MEASURE_GRID_AXES; axis++)
         for (int i = 0; i + 1 < g->axes[axis].n; i++)
             assert_true(g->axes[axis].at[i] < g->axes[axis].at[i + 1]);
 }
@@ -163,7 +163,8 @@ TEST(jumps_do_not_keep_it_busy_for_ever)
 {
     struct measure_grid g;
     measure(&g, tiled, 1000000, 0.001);
-    assert_true(g.axes[0].n <= GRID_MOST && g.axes[1].n <= GRID_MOST && g.points < 2000);
+    assert_true(g.axes[0].n <= MEASURE_GRID_MOST && g.axes[1].n <= MEASURE_GRID_MOST &&
+                g.points < 2000);
 }
 
 int main(void)

@@ -303,8 +303,8 @@ static void pipeline_make(struct pipeline *p, uint64_t seed, int n_stages)
             struct agent_event ev = {.kind = step ? AGENT_EVENT_LOADED : AGENT_EVENT_FETCHED};
             ev.u.progress = (struct agent_progress){.slot = 1,
                                                     .ticket = (uint64_t)step + 1,
-                                                    .width_in = 1,
-                                                    .width_out = 1,
+                                                    .row_in.width = 1,
+                                                    .row_out.width = 1,
                                                     .vocabulary = VOCABULARY};
             feed(p, i, &ev);
         }

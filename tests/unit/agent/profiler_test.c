@@ -6,6 +6,7 @@
 #include "common/profile.h"
 #include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
+#include "transport/message.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
 
@@ -43,7 +44,7 @@ static void check_slices_fill_tiles(const char *text)
     size_t i;
     json_array_foreach(json_object_get(json_object_get(tables, "mlp"), "slice"), i, slice)
         assert_true(json_integer_value(slice) <= 16 || json_integer_value(slice) % 48 == 0);
-    assert_in_range(i, 3, 4);
+    assert_in_range(i, 3, 5);
     json_decref(tables);
 }
 
@@ -93,6 +94,33 @@ TEST(results_are_tables_that_the_planner_reads_and_are_kept)
     test_folder_remove(folder);
 }
 
+/* What slices of an mlp layer are quickest in multiples of; 0: nothing is said. */
+static json_int_t mlp_step(bool f32)
+{
+    struct buffer text = {0};
+    struct err e = {0};
+    setenv("HP_TEST_LEAST_VALUES", "1", 1); /* a small model's matrices count as large */
+    struct profiler_config c = {
+        .path = demo_model, .device = device_of(0), .budget_ms = 20, .f32 = f32};
+    unsetenv("HP_TEST_LEAST_VALUES");
+    if (profiler_measure(&c, &text, &e) < 0)
+        fail_msg("%s", e.text);
+    json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
+    json_int_t step = json_integer_value(json_object_get(json_object_get(tables, "mlp"), "step"));
+    json_decref(tables);
+    device_close(&c.device);
+    buffer_free(&text);
+    return step;
+}
+
+TEST(what_is_multiplied_in_tiles_of_rows_says_so)
+{
+    if (demo_is_missing())
+        skip();
+    assert_int_equal(mlp_step(false), 12); /* of quantised weights, in tiles of six */
+    assert_int_equal(mlp_step(true), 0);
+}
+
 TEST(layer_that_does_not_fit_is_an_error_that_says_what_is_missing)
 {
     if (demo_is_missing())
@@ -133,6 +161,7 @@ TEST(slow_device_is_measured_at_two_slices_and_no_longer)
     struct backend slow = *d->backend;
     quick = d->backend;
     slow.op_run = slow_op_run;
+    slow.ops_run = NULL; /* operators one by one */
     d->backend = &slow;
     struct profiler_config c = {.path = demo_model, .device = d, .budget_ms = 40};
     if (profiler_measure(&c, &text, &e) < 0)
@@ -189,7 +218,7 @@ struct progress_seen {
     double elapsed_s;
 };
 
-static void progress_count(void *ctx, const struct profiler_progress *p)
+static void progress_count(void *ctx, const struct message_profile_progress *p)
 {
     struct progress_seen *seen = ctx;
     assert_int_equal(p->points, ++seen->points);
@@ -240,6 +269,7 @@ int main(void)
         cmocka_unit_test(slow_device_is_measured_at_two_slices_and_no_longer),
         cmocka_unit_test(
             rows_that_come_from_the_host_are_no_part_of_a_layer_where_the_device_has_its_own_memory),
+        cmocka_unit_test(what_is_multiplied_in_tiles_of_rows_says_so),
         cmocka_unit_test(layer_that_does_not_fit_is_an_error_that_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("profiler", tests, NULL, NULL);

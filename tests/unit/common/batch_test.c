@@ -37,11 +37,30 @@ TEST(a_cleared_batch_is_empty_and_keeps_its_memory)
     assert_null(b.runs);
 }
 
+TEST(a_place_passes_the_ids_rows_tokens_and_scores_of_each_run)
+{
+    const struct batch_run runs[] = {
+        {.n_tokens = 5, .n_logits = 1, .n_scored = 4, .scored_width = 3, .said_width = 2},
+        {.n_tokens = 4, .n_logits = 4, .sample = true, .n_drafts = 3, .said_width = 2},
+        {.n_tokens = 1, .n_logits = 1, .sample = true}};
+    const struct batch_place after[] = {{5, 1, 1, 12}, {9, 5, 5, 20}, {10, 6, 6, 20}};
+    struct batch_place at = {0};
+    assert_int_equal(batch_run_prompt_scores(&runs[0]), 12);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        batch_place_pass(&at, &runs[i]);
+        assert_int_equal(at.token, after[i].token);
+        assert_int_equal(at.row, after[i].row);
+        assert_int_equal(at.pick, after[i].pick);
+        assert_int_equal(at.score, after[i].score);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_counts_the_tokens_and_logits_of_its_runs),
         cmocka_unit_test(a_cleared_batch_is_empty_and_keeps_its_memory),
+        cmocka_unit_test(a_place_passes_the_ids_rows_tokens_and_scores_of_each_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

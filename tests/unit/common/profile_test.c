@@ -53,7 +53,7 @@ TEST(times_lie_on_the_points_and_between_and_beyond_them)
 TEST(a_point_that_was_not_profiled_makes_no_number)
 {
     double x[] = {1, 3}, y[] = {0}, seconds[] = {1, NAN};
-    struct profile_table t = {x, y, seconds, 2, 1}, empty = {0};
+    struct profile_table t = {.x = x, .y = y, .seconds = seconds, .n_x = 2, .n_y = 1}, empty = {0};
     assert_true(profile_table_at(&t, 1, 0) == 1);
     assert_true(isnan(profile_table_at(&t, 2, 0)));
     assert_true(isnan(profile_table_at(&empty, 1, 0)));
@@ -117,6 +117,12 @@ TEST(tables_that_make_no_sense_are_refused_by_path)
         {HEAD "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, "
               "\"block\": {\"slice\": [], \"prefix\": [0], \"seconds\": []}}}}",
          "$.latency.k.block.slice"},
+        {HEAD "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, "
+              "\"block\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1]], \"step\": -1}}}}",
+         "$.latency.k.block.step"},
+        {HEAD "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, "
+              "\"block\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1]], \"step\": 513}}}}",
+         "$.latency.k.block"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct profile p = {0};

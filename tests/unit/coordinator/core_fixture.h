@@ -36,7 +36,7 @@ struct fixture {
     const struct model_facts *facts;                              /* given to COORD_MODEL_OPEN */
     const struct model_facts *(*divided)(uint32_t expert_groups); /* of that in groups; NULL: that
                                                                      is not asked for */
-    char token[TOKEN_SECRET_TEXT];
+    char token[JOIN_TOKEN_SECRET_TEXT];
     size_t n_looked;   /* of the messages sent, for stages that were connected */
     bool deaf;         /* agents do not hear each other: a stage that is connected says nothing */
     struct err disk;   /* code 0: it takes everything */

@@ -215,7 +215,7 @@ static void settle(struct faults_run *r)
             case COORD_TOKENS:
             case COORD_SCORES:
             case COORD_FINISHED:
-            case COORD_FAILED: coord_action_call_back(r->core, &a[i]); break;
+            case COORD_FAILED: coord_action_call_back(&a[i]); break;
             default: break;
             }
 }

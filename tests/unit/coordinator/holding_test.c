@@ -160,6 +160,40 @@ TEST(a_coordinator_starts_with_a_full_disk)
     fixture_close(&f);
 }
 
+/* What agents have open has the numbers of runs that no store knows. */
+TEST(a_run_after_some_whose_numbers_could_not_be_stored_has_a_higher_one)
+{
+    static const uint64_t numbers[] = {1, 1795000000 /* a record was put aside in 2026 */,
+                                       1800000001 - 1704067200 /* in the same second */,
+                                       1800000003 - 1704067200 /* two starts ahead of the clock */};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct fixture f;
+        struct err e = {0};
+        char text[24];
+        fixture_open(&f);
+        snprintf(text, sizeof text, "%llu", (unsigned long long)numbers[i]);
+        struct store_change old = {"meta", "boot", text, strlen(text)};
+        assert_int_equal(store_apply(f.store, &old, 1, &e), 0);
+        f.unix_s = 1800000000;
+        uint64_t before = numbers[i], wait_s = 1;
+        for (int run = 0; run < 6; run++) {
+            f.unix_s += wait_s;
+            if (run == 1)
+                full(&f);
+            if (run == 4)
+                f.disk = (struct err){0};
+            fixture_restart(&f);
+            uint64_t boot = coord_view(f.core).boot;
+            assert_true(boot > before && boot <= INT32_MAX);
+            before = boot;
+            uint64_t ahead_s = boot - (boot < 1704067200 ? f.unix_s - 1704067200 : f.unix_s);
+            wait_s = 1 + (f.disk.code ? ahead_s : 0); /* as who cannot store it waits */
+            assert_true(wait_s <= 1 + COORD_BOOT_AHEAD_S);
+        }
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +204,7 @@ int main(void)
         cmocka_unit_test(metrics_tell_of_a_disk_that_is_full_and_of_pauses),
         cmocka_unit_test(measurements_wait_for_nobody_and_nobody_for_them),
         cmocka_unit_test(a_coordinator_starts_with_a_full_disk),
+        cmocka_unit_test(a_run_after_some_whose_numbers_could_not_be_stored_has_a_higher_one),
     };
     return cmocka_run_group_tests_name("holding", tests, NULL, NULL);
 }

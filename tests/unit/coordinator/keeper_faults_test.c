@@ -176,7 +176,7 @@ static void actions_do(struct faults_copies *r)
             case COORD_SEND: sent_hear(r, &a[i]); break;
             case COORD_TOKENS:
             case COORD_FINISHED:
-            case COORD_FAILED: coord_action_call_back(r->core, &a[i]); break;
+            case COORD_FAILED: coord_action_call_back(&a[i]); break;
             default: break;
             }
 }

@@ -3,6 +3,7 @@
 #include "coordinator/describe.h"
 #include "coordinator/links.h"
 #include "coordinator/placement.h"
+#include "coordinator/planner_cluster.h"
 #include "coordinator/profiles.h"
 #include "tests/unit/coordinator/placement_fixture.h"
 #include "transport/stage_bytes.h"
@@ -307,7 +308,7 @@ static void expect_bytes_as_agents_count_them(bool beside_a_paced_one)
         struct stage_shape shape = {.last = i == 2,
                                     .max_batch_tokens = d->max_batch_tokens,
                                     .max_sequences = d->max_sequences,
-                                    .width = facts.width,
+                                    .row.width = facts.width,
                                     .vocabulary = facts.vocabulary,
                                     .wire = FRAME_F32};
         double n = s->end_layer - s->first_layer,
@@ -544,7 +545,7 @@ TEST(activations_cross_as_was_asked_or_as_the_plan_needs_it)
         {"{\"wire\": \"auto\"}", "f16", "as f32 the link from ", 6e4},
         {"{\"wire\": \"auto\"}", "q8", "as q8 the link from ", 1e4},
     };
-    static struct message_value value = {"x", 1024};
+    static struct message_value value = {"x", 1024, false};
     static struct pack_list borders[LAYERS];
     for (int i = 0; i < LAYERS; i++)
         borders[i] = (struct pack_list){&value, i + 1 < LAYERS};
@@ -586,7 +587,8 @@ TEST(activations_cross_as_was_asked_or_as_the_plan_needs_it)
 
 TEST(rows_that_are_no_whole_blocks_do_not_cross_as_q8)
 {
-    static struct message_value values[] = {{"x", 1024}, {"y", 96}}; /* 32 divides both */
+    static struct message_value values[] = {{"x", 1024, false},
+                                            {"y", 96, false}}; /* 32 divides both */
     static struct pack_list borders[LAYERS];
     for (int i = 0; i < LAYERS; i++)
         borders[i] = (struct pack_list){values, i + 1 < LAYERS ? 2 : 0};
@@ -608,6 +610,29 @@ TEST(rows_that_are_no_whole_blocks_do_not_cross_as_q8)
     facts.borders = NULL;
 }
 
+/* What is exact crosses as float32, and has room as that. */
+TEST(exact_numbers_keep_no_rows_from_crossing_as_q8)
+{
+    static struct message_value values[] = {{"x", 1024, false}, {"route", 6, true}};
+    static struct pack_list borders[LAYERS];
+    for (int i = 0; i < LAYERS; i++)
+        borders[i] = (struct pack_list){values, i + 1 < LAYERS ? 2 : 0};
+    facts.borders = borders;
+    for (int asked = 0; asked < 2; asked++) {
+        struct fixture f;
+        two_linked(&f, 1e4);
+        struct deployment *d =
+            deploy(&f, "x", asked ? "{\"wire\": \"q8\"}" : "{\"wire\": \"auto\"}", NULL);
+        assert_non_null(d);
+        assert_string_equal(json_string_value(json_object_get(d->plan->document, "wire")), "q8");
+        struct frame_row row = planner_border_row(&d->model->facts);
+        assert_int_equal(row.width, 1030);
+        assert_int_equal(row.exact, 6);
+        fixture_close(&f);
+    }
+    facts.borders = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -616,6 +641,7 @@ int main(void)
         cmocka_unit_test(layers_are_where_they_were_asked_for),
         cmocka_unit_test(activations_cross_as_was_asked_or_as_the_plan_needs_it),
         cmocka_unit_test(rows_that_are_no_whole_blocks_do_not_cross_as_q8),
+        cmocka_unit_test(exact_numbers_keep_no_rows_from_crossing_as_q8),
         cmocka_unit_test(of_two_agents_whose_path_is_broken_a_plan_has_one),
         cmocka_unit_test(an_agent_without_the_models_operators_or_formats_gets_no_layers),
         cmocka_unit_test(what_cannot_be_placed_says_why),

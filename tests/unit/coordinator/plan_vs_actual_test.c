@@ -45,9 +45,13 @@ static void learn_costs(struct fixture *f, const char *model, const char *kind)
     profiles_set(f->core, model, kind, "auto", tables, NULL);
 }
 
-/* Layers 0-1 on a0, 2-3 on a1; both say that they are ready. */
-static struct deployment *serve(struct fixture *f)
+/* Four layers on a0 and a1; whoever has some says that it is ready. */
+static struct deployment *serve_layers(struct fixture *f, const char *kind0, const char *kind1,
+                                       const char *places)
 {
+    char options[96];
+    snprintf(options, sizeof options, "{\"name\": \"x\", \"options\": {\"layers\": \"%s\"}}",
+             places);
     static const uint8_t head[4] = "head";
     struct manifest_file file = {"m.gguf", 4096};
     struct manifest_head first = {0, 0, {head, sizeof head}};
@@ -55,14 +59,13 @@ static struct deployment *serve(struct fixture *f)
     struct buffer blob = {0};
     manifest_encode(&m, &blob);
     f->facts = &facts;
-    fixture_agent(f, 0, "k", 8e9);
-    fixture_agent(f, 1, "k", 8e9);
-    fixture_ask(f, "deploy", "{\"name\": \"x\", \"options\": {\"layers\": \"0-1:a0,2-3:a1\"}}",
-                &blob);
+    fixture_agent(f, 0, kind0, 8e9);
+    fixture_agent(f, 1, kind1, 8e9);
+    fixture_ask(f, "deploy", options, &blob);
     buffer_free(&blob);
     struct deployment *d = deployment_find(f->core, "x");
     assert_non_null(d);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < d->n_stages; i++) {
         struct message ready = {.type = MESSAGE_STAGE_STATE};
         ready.u.stage_state = (struct message_stage_state){.deployment = d->id,
                                                            .generation = d->generation,
@@ -73,8 +76,19 @@ static struct deployment *serve(struct fixture *f)
         fixture_say(f, 10 + (uint64_t)i, fixture_key(i), &ready);
     }
     assert_int_equal(d->state, DEPLOYMENT_SERVING);
-    learn_costs(f, d->model->id, "k");
+    learn_costs(f, d->model->id, kind0);
+    learn_costs(f, d->model->id, kind1);
     return d;
+}
+
+static struct deployment *serve_on(struct fixture *f, const char *kind0, const char *kind1)
+{
+    return serve_layers(f, kind0, kind1, "0-1:a0,2-3:a1");
+}
+
+static struct deployment *serve(struct fixture *f)
+{
+    return serve_on(f, "k", "k");
 }
 
 static bool prompt_loading; /* whether stages say that weights were missing meanwhile */
@@ -114,14 +128,14 @@ static void tell_warm_up(struct fixture *f, const struct deployment *d)
 }
 
 /* One prompt in two slices that take so long on each stage, in batches of so many. */
-static void tell_times(struct fixture *f, const struct deployment *d, const uint64_t slice_ms[2],
+static void tell_times(struct fixture *f, const struct deployment *d, const uint64_t *slice_ms,
                        uint64_t runs)
 {
     static uint64_t sequence = 1000;
     const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms;
     fixture_pass_ms(f, PLAN_VS_ACTUAL_PREDICT_MS); /* and nobody is missed yet */
     sequence++;
-    for (int j = 0; j < 2; j++) {
+    for (int j = 0; j < d->n_stages; j++) {
         struct message_prefill_slice s[SLICES];
         for (uint64_t k = 0; k < SLICES; k++) {
             uint64_t start = clock + (uint64_t)j * 5000 * ms + k * slice_ms[j] * ms;
@@ -137,9 +151,14 @@ static void tell_times(struct fixture *f, const struct deployment *d, const uint
     }
 }
 
+static bool was_corrected(const struct fixture *f, const struct deployment *d, const char *kind)
+{
+    return json_object_get(profiles_find(f->core, d->model->id, kind, "auto")->record, "corrected");
+}
+
 static bool kind_was_corrected(const struct fixture *f, const struct deployment *d)
 {
-    return json_object_get(profiles_find(f->core, d->model->id, "k", "auto")->record, "corrected");
+    return was_corrected(f, d, "k");
 }
 
 TEST(a_prompt_is_compared_once_every_stage_has_told)
@@ -265,16 +284,17 @@ TEST(the_last_of_many_quick_prompts_is_shown_beside_its_plan)
     fixture_close(&f);
 }
 
-/* `n` steps behind the prompt, each taking `step_ms` on each stage and 2 ms from one to the next
- * and back, in batches of so many. */
-static void tell_answer(struct fixture *f, const struct deployment *d, uint64_t sequence,
-                        const int n[2], uint64_t step_ms, uint64_t runs)
+/* `n` steps behind the prompt, each taking `step_ms` on each stage and `hop_ms` from one to the
+ * next and back, the last of these before it starts, in batches of so many. */
+static void tell_answer_over(struct fixture *f, const struct deployment *d, uint64_t sequence,
+                             const int n[2], uint64_t step_ms, uint64_t hop_ms, uint64_t runs)
 {
-    const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms, round = 2 * (step_ms + 2);
+    const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms,
+                   round = 2 * (step_ms + hop_ms);
     for (int j = 0; j < 2; j++) {
         struct message_prefill_slice s[DECODE_STEPS_MOST + 8];
         for (int k = 0; k < n[j]; k++) {
-            uint64_t start = clock + ((uint64_t)k * round + (uint64_t)j * (step_ms + 2)) * ms;
+            uint64_t start = clock + ((uint64_t)k * round + (uint64_t)j * (step_ms + hop_ms)) * ms;
             s[k] = (struct message_prefill_slice){
                 2 * SLICE_TOKENS + (uint64_t)k, 1, start - ms, start, start + step_ms * ms, runs};
         }
@@ -287,6 +307,12 @@ static void tell_answer(struct fixture *f, const struct deployment *d, uint64_t 
                                              {s, (size_t)n[j]}};
         fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
     }
+}
+
+static void tell_answer(struct fixture *f, const struct deployment *d, uint64_t sequence,
+                        const int n[2], uint64_t step_ms, uint64_t runs)
+{
+    tell_answer_over(f, d, sequence, n, step_ms, 2, runs);
 }
 
 /* Of the latest prompt's answer; for the caller to release. */
@@ -469,6 +495,52 @@ TEST(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own)
     fixture_close(&f);
 }
 
+/* Boxes are seldom alike: a kind of one device is what that device was when it was measured. */
+TEST(the_only_one_of_its_kind_that_is_ten_times_slower_is_off_its_own_profile)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve_on(&f, "k", "other");
+    const uint64_t slow[2] = {100, 1000}, even[2] = {100, 100}, less[2] = {100, 150};
+    struct member *a1 = d->stages[1].agent;
+    int told;
+    for (int i = 0; i < PLAN_DRIFT_PREFILLS; i++)
+        tell_times(&f, d, slow, 1);
+    assert_near(pace_of(d, a1, 0), 10, 0.5);
+    assert_true(pace_is_degraded(d, a1, 0, &told));
+    assert_near(pace_of(d, d->stages[0].agent, 0), 1, 1e-9);
+    for (int i = 0; i < 3 * PLAN_DRIFT_PREFILLS; i++) /* it has come back */
+        tell_times(&f, d, even, 1);
+    assert_near(pace_of(d, a1, 0), 1, 1e-9);
+    assert_false(was_corrected(&f, d, "k") || was_corrected(&f, d, "other"));
+    for (int i = 0; i < PLAN_DRIFT_PREFILLS; i++)
+        tell_times(&f, d, less, 1);
+    assert_near(pace_of(d, a1, 0), 1, 1e-9);
+    assert_true(!was_corrected(&f, d, "k") && was_corrected(&f, d, "other"));
+    fixture_close(&f);
+}
+
+TEST(a_slow_prompt_says_as_much_as_the_short_ones_that_would_take_as_long)
+{
+    static const struct {
+        uint64_t slice_ms;
+        int prompts;
+    } cases[] = {{500, 5}, {700, 3}, {1500, 2}, {2600, 1}}; /* two slices each */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        fixture_open(&f);
+        struct deployment *d = serve(&f);
+        struct member *a1 = d->stages[1].agent;
+        const uint64_t slow[2] = {100, cases[i].slice_ms};
+        for (int k = 0; k < cases[i].prompts; k++) {
+            assert_near(pace_of(d, a1, 0), 1, 1e-9);
+            tell_times(&f, d, slow, 1);
+        }
+        assert_true(pace_of(d, a1, 0) > PACE_DEGRADED);
+        fixture_close(&f);
+    }
+}
+
 /* What links_paths gives to planners of the way from one agent to another. */
 static double way_latency_s(const struct member *from, const struct member *to)
 {
@@ -487,9 +559,12 @@ TEST(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured)
     struct deployment *d = serve(&f);
     struct member *a0 = d->stages[0].agent, *a1 = d->stages[1].agent;
     struct member_link *l = links_make(a0, a1);
-    l->bandwidth_bytes_per_s = 1e9;
-    l->latency_s = 1e-4;
-    l->measured_s = 1;
+    for (int way = 0; way < 2; way++) {
+        struct member_link *one = way ? links_make(a1, a0) : l;
+        one->bandwidth_bytes_per_s = 1e9;
+        one->latency_s = 1e-4;
+        one->measured_s = 1;
+    }
     f.core->links_version++;
     uint64_t before = late_links_hash(f.core).which, told = late_links_hash(f.core).told;
     tell_prompt(&f, d, 1, 100, 50, 2);
@@ -500,6 +575,7 @@ TEST(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured)
     assert_near(l->late_s, 0, 0);
     tell_prompt(&f, d, 8, 100, 50, 2);
     assert_near(way_latency_s(a0, a1), 0.05, 1e-3);
+    assert_near(way_latency_s(a1, a0), 0.05, 1e-3); /* of a pair that goes round both ways count */
     assert_true(late_links_hash(f.core).which != before && late_links_hash(f.core).told != told);
     tell_prompt(&f, d, 9, 100, 50, 2);
     assert_near(plan_vs_actual_totals(d).error, 0, 0.01);
@@ -515,8 +591,58 @@ TEST(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured)
         assert_true(late_links_hash(f.core).told != told);
     }
     assert_near(l->late_s, 0.15, 1e-9);
-    assert_true(late_links_measured(l) && !late_links_measured(l));
+    assert_true(late_links_measured(a0, l, 0.15));
     assert_true(late_links_hash(f.core).which != before); /* that has not made it any faster */
+    fixture_close(&f);
+}
+
+TEST(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct member_link *l = links_make(d->stages[0].agent, d->stages[1].agent);
+    late_links_hear_steps(f.core, d, 0, 0.05, 4.9); /* four of five */
+    assert_false(l->late);
+    const struct hop_seconds soon = {1e-4, 1e-4};
+    late_links_hear(f.core, d, 0, &soon); /* a prompt is not late: from the beginning */
+    late_links_hear_steps(f.core, d, 0, 0.05, 4.9);
+    late_links_hear_steps(f.core, d, 0, 0.009, 100); /* that is nothing */
+    assert_false(l->late);
+    tell_prompt(&f, d, 1, 100, 1, 2);
+    tell_answer(&f, d, 1, (const int[2]){32, 32}, 90, 1); /* 5.9 s, each token 1 ms on its way */
+    assert_false(l->late);
+    tell_prompt(&f, d, 2, 100, 1, 2);
+    tell_answer_over(&f, d, 2, (const int[2]){32, 32}, 30, 52, 1); /* 5.2 s, and 51 ms */
+    assert_true(l->late);
+    assert_near(l->late_s, 0.051, 1e-9);
+    fixture_close(&f);
+}
+
+/* A link is measured where nothing runs, which may be before prompts have shown anything. */
+TEST(a_link_that_is_measured_to_take_far_longer_than_before_is_late)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct member *a0 = d->stages[0].agent;
+    struct member_link *l = links_make(a0, d->stages[1].agent);
+    const struct late_hashes begun = late_links_hash(f.core);
+    assert_false(late_links_measured(a0, l, 0.05)); /* far away it is, and not late */
+    l->measured_s = 1;
+    l->latency_s = 0.05;
+    assert_false(late_links_measured(a0, l, 0.09));
+    l->latency_s = 1e-4;
+    assert_false(late_links_measured(a0, l, 0.009));
+    assert_true(late_links_hash(f.core).which == begun.which);
+    assert_true(late_links_measured(a0, l, 0.05));
+    l->latency_s = 0.05;
+    assert_true(late_links_hash(f.core).which != begun.which);
+    assert_true(late_links_hash(f.core).told != begun.told);
+    assert_false(late_links_measured(a0, l, 0.06));
+    assert_true(l->late);
+    assert_true(late_links_measured(a0, l, 1e-4));
+    assert_true(late_links_hash(f.core).which == begun.which);
     fixture_close(&f);
 }
 
@@ -538,6 +664,28 @@ TEST(beside_other_work_only_what_is_gross_counts)
     assert_near(pace_of(d, d->stages[0].agent, 0), 1, 1e-9);
     assert_false(kind_was_corrected(&f, d));
     assert_int_equal(plan_vs_actual_totals(d).prefills, 0);
+    fixture_close(&f);
+}
+
+/* All of the model on a0. Batches of three that take long may be the others'; of those that would
+ * be long for one of three alike it is sure, and of those that are short for all of them, too. */
+TEST(of_one_stage_beside_other_work_that_counts_which_is_gross_whoever_took_the_time)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve_layers(&f, "k", "k", "0-3:a0");
+    const struct member *a0 = d->stages[0].agent;
+    static const struct {
+        uint64_t slice_ms, runs;
+        double pace;
+    } cases[] = {{200, 3, 1}, {1700, 3, 1}, {4800, 3, 8}, {200, 3, 1}, {400, 1, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int k = 0; k < PLAN_DRIFT_PREFILLS; k++)
+            tell_times(&f, d, &cases[i].slice_ms, cases[i].runs);
+        if (fabs(pace_of(d, a0, 0) - cases[i].pace) > 0.12 * cases[i].pace)
+            fail_msg("case %zu: %f", i, pace_of(d, a0, 0));
+    }
+    assert_false(kind_was_corrected(&f, d));
     fixture_close(&f);
 }
 
@@ -634,8 +782,14 @@ int main(void)
         cmocka_unit_test(what_makes_no_sense_is_dropped),
         cmocka_unit_test(a_profile_that_drifts_is_corrected_for_the_next_plan),
         cmocka_unit_test(one_of_a_kind_that_is_ten_times_slower_is_a_kind_of_its_own),
+        cmocka_unit_test(the_only_one_of_its_kind_that_is_ten_times_slower_is_off_its_own_profile),
+        cmocka_unit_test(a_slow_prompt_says_as_much_as_the_short_ones_that_would_take_as_long),
         cmocka_unit_test(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured),
+        cmocka_unit_test(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once),
+        cmocka_unit_test(a_link_that_is_measured_to_take_far_longer_than_before_is_late),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
+        cmocka_unit_test(
+            of_one_stage_beside_other_work_that_counts_which_is_gross_whoever_took_the_time),
         cmocka_unit_test(what_some_of_a_kind_take_says_nothing_of_the_others),
         cmocka_unit_test(a_pace_that_nothing_confirms_is_forgotten),
         cmocka_unit_test(only_what_is_off_to_one_side_is_drift),

@@ -174,7 +174,7 @@ TEST(frames_on_their_way_are_planned_with_where_pools_are_small)
     slot_open(&slot, &d);
     assert_int_equal(planner_inputs_get(f.core, &d, &in, &e), 0);
     uint64_t inputs = stage_inputs_bytes(AGENTS, deployment_spec_batch_tokens(&d.spec, &facts),
-                                         facts.width, in->wire),
+                                         (struct frame_row){facts.width, 0}, in->wire),
              more = stage_receiving_bytes(inputs, 1 << 20);
     double room[AGENTS], work[AGENTS];
     for (int i = 0; i < AGENTS; i++) {
@@ -226,7 +226,7 @@ TEST(what_was_measured_is_planned_with_and_the_rest_is_guessed)
     slot_open(&slot, &d);
     measure(&f, &slot, "k",
             "{\"block\": {\"slice\": [1, 64], \"prefix\": [0, 1024], \"seconds\": [[0.001, 0.0011],"
-            " [0.01, 0.012]]}, \"useful_slice\": {\"tokens\": 48}}");
+            " [0.01, 0.012]], \"step\": 12}, \"useful_slice\": {\"tokens\": 48}}");
     assert_int_equal(planner_inputs_get(f.core, &d, &in, &e), 0);
     const struct profile *p = &in->profile;
     assert_int_equal(p->n_layers, LAYERS);
@@ -234,6 +234,8 @@ TEST(what_was_measured_is_planned_with_and_the_rest_is_guessed)
     assert_int_equal(p->n_kinds, 2);
     assert_same(p->useful_slice_tokens, 48);
     assert_same(table_of(p, "k", "block")->seconds[3], 0.012);
+    assert_int_equal(table_of(p, "k", "block")->step, 12);
+    assert_int_equal(table_of(p, "k", "embed")->step, 0);
     /* Launch, then the slower of arithmetic and reading the weights. */
     assert_true(fabs(table_of(p, "k", "embed")->seconds[0] - (2e-5 + 1e8 / 1e10)) < 1e-9);
     assert_int_equal(table_of(p, "slow", "block")->n_x, 6);

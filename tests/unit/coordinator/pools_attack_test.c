@@ -451,15 +451,17 @@ TEST(where_no_agent_is_left_requests_are_refused_at_once)
     struct fixture f;
     struct infers_asked all = {.n = 0};
     struct pool_requests r;
+    struct err why = {0};
     const struct infer_model *models[POOL_MAX_MODELS];
     serve(&f, two_fast, 2, 0.1);
     coord_pool_requests(f.core, &r);
     assert_int_equal(r.models(r.ctx, NULL, models), 1);
-    assert_true(r.ready(r.ctx, models[0]));
+    assert_int_equal(r.ready(r.ctx, models[0], &why), 0);
     peer_dies(&f, 0, -1);
     assert_state(&f, "waiting");
     assert_int_equal(r.models(r.ctx, NULL, models), 1);
-    assert_false(r.ready(r.ctx, models[0]));
+    assert_int_equal(r.ready(r.ctx, models[0], &why), HP_EBUSY);
+    assert_string_equal(why.text, "no plan serves \"m\" with the agents that there are");
     assert_int_equal(asked_add(&f, &all, 0), HP_EBUSY);
     fixture_join(&f, 10, fixture_key(0), "a0", "", fixture_node("fast", 1e9));
     fixture_beat(&f, 10, fixture_key(0));
@@ -468,7 +470,7 @@ TEST(where_no_agent_is_left_requests_are_refused_at_once)
     shares_ready(&f, before);
     beats(&f, 1, 200);
     assert_state(&f, "serving");
-    assert_true(r.ready(r.ctx, models[0]));
+    assert_int_equal(r.ready(r.ctx, models[0], &why), 0);
     fixture_close(&f);
 }
 
@@ -521,7 +523,7 @@ TEST(requests_are_read_by_what_serves_and_not_by_what_was_applied_since)
     struct pool_requests r;
     const struct infer_model *models[POOL_MAX_MODELS];
     static const struct infer_tensor wide = {"x", ND_F32, 2, {-1, 3}};
-    const struct infer_model old = {"m", &wide, &wide, 1, 1, 1000};
+    const struct infer_model old = {"m", &wide, &wide, 1, 1, 1000, true};
     serve(&f, two_fast, 1, 0.1);
     size_t before = f.n_sent;
     changed_apply(&f, "\"dims\": [-1, 2]", "\"dims\": [-1, 3]");
@@ -546,6 +548,7 @@ TEST(a_model_that_the_next_workload_leaves_out_serves_until_that_one_does)
     struct fixture f;
     struct infers_asked all = {.n = 0};
     struct pool_requests r;
+    struct err why = {0};
     const struct infer_model *models[POOL_MAX_MODELS];
     serve(&f, two_fast, 1, 0.1);
     size_t before = f.n_sent;
@@ -553,8 +556,10 @@ TEST(a_model_that_the_next_workload_leaves_out_serves_until_that_one_does)
     assert_state(&f, "moving");
     coord_pool_requests(f.core, &r);
     assert_int_equal(r.models(r.ctx, NULL, models), 2);
-    assert_true(r.ready(r.ctx, models[0]) && strcmp(models[0]->name, "m") == 0);
-    assert_false(r.ready(r.ctx, models[1]));
+    assert_string_equal(models[0]->name, "m");
+    assert_int_equal(r.ready(r.ctx, models[0], &why), 0);
+    assert_int_equal(r.ready(r.ctx, models[1], &why), HP_EBUSY);
+    assert_string_equal(why.text, "\"n\" is being prepared");
     assert_int_equal(asked_by(&f, &all, "m", models[0]), 0);
     assert_int_equal(asked_by(&f, &all, "n", models[1]), HP_EBUSY);
     shares_ready(&f, before);
@@ -563,6 +568,58 @@ TEST(a_model_that_the_next_workload_leaves_out_serves_until_that_one_does)
     assert_string_equal(models[0]->name, "n");
     assert_int_equal(asked_by(&f, &all, "m", NULL), HP_ENOENT);
     assert_int_equal(asked_by(&f, &all, "n", models[0]), 0);
+    fixture_close(&f);
+}
+
+/* The answer to `plan diff` of the document with a piece of it written otherwise; "": as it is. */
+static json_t *changed_diff(struct fixture *f, const char *from, const char *to)
+{
+    static char arguments[12000];
+    const char *all = document_of(0.1), *at = strstr(all, from);
+    assert_non_null(at);
+    snprintf(arguments, sizeof arguments, "{\"dry_run\": true, \"document\": %.*s%s%s}",
+             (int)(at - all), all, to, at + strlen(from));
+    const struct message_answer *answer = fixture_ask(f, "apply", arguments, NULL);
+    if (!answer)
+        answer = &fixture_last(f, ADMIN, MESSAGE_ANSWER)->u.answer;
+    assert_string_equal(answer->code, "ok");
+    json_t *diff = json_loads(answer->result, 0, NULL);
+    assert_non_null(diff);
+    return diff;
+}
+
+static void assert_reasons(json_t *diff, const char *const *wanted)
+{
+    const json_t *why = json_object_get(diff, "why");
+    size_t n = 0;
+    for (; wanted[n]; n++)
+        assert_string_equal(json_string_value(json_array_get(why, n)), wanted[n]);
+    assert_int_equal(json_array_size(why), n);
+    json_decref(diff);
+}
+
+TEST(a_diff_of_plans_says_what_is_said_otherwise_and_which_agents_came_and_went)
+{
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    assert_reasons(changed_diff(&f, "", ""), (const char *[]){"nothing serves yet", NULL});
+    fixture_close(&f);
+    serve(&f, two_fast, 2, 0.1);
+    assert_reasons(changed_diff(&f, "", ""), (const char *[]){NULL});
+    assert_reasons(changed_diff(&f, "\"weight\": 1", "\"weight\": 2.5"),
+                   (const char *[]){"m: weight is 2.5, and was 1", NULL});
+    assert_reasons(changed_diff(&f, "\"slo_margin\": 0.2", "\"slo_margin\": 0.5"),
+                   (const char *[]){"slo_margin is 0.5, and was 0.2", NULL});
+    assert_reasons(changed_diff(&f, "\"max_stages\": 2", "\"max_stages\": 2, \"shares\": {}"),
+                   (const char *[]){"shares is {}, and was not said", NULL});
+    assert_reasons(changed_diff(&f, "0.006", "0.0059"),
+                   (const char *[]){"m: its profile has other times or blocks", NULL});
+    peer_dies(&f, 1, 0);
+    fixture_agent(&f, 2, "fast", 1e9);
+    assert_reasons(changed_diff(&f, "", ""),
+                   (const char *[]){"1 shares of what serves were on agents that are lost",
+                                    "agent a2 is used, which it was not", NULL});
     fixture_close(&f);
 }
 
@@ -673,6 +730,27 @@ TEST(requests_to_a_network_of_one_batch_share_none)
     fixture_close(&f);
 }
 
+/* Its input leaves the batch free, its output does not. */
+TEST(a_network_that_takes_one_sample_at_once_says_so_of_its_inputs)
+{
+    struct fixture f;
+    struct pool_requests r;
+    const struct infer_model *models[POOL_MAX_MODELS];
+    static char arguments[12000];
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1e9);
+    snprintf(arguments, sizeof arguments, "{\"document\": %s}", document_of(0.1));
+    char *outputs = strstr(strstr(arguments, "\"outputs\""), "\"dims\": [-1, 2]");
+    memcpy(outputs, "\"dims\": [ 7, 2]", strlen("\"dims\": [ 7, 2]"));
+    fixture_ask(&f, "apply", arguments, NULL);
+    assert_state(&f, "preparing");
+    coord_pool_requests(f.core, &r);
+    assert_int_equal(r.models(r.ctx, NULL, models), 1);
+    assert_int_equal(models[0]->inputs[0].dims[0], 1);
+    assert_int_equal(models[0]->outputs[0].dims[0], 7);
+    fixture_close(&f);
+}
+
 TEST(a_batch_that_was_not_measured_is_refused_with_what_helps)
 {
     struct fixture f;
@@ -710,10 +788,13 @@ int main(void)
         cmocka_unit_test(where_no_agent_is_left_requests_are_refused_at_once),
         cmocka_unit_test(requests_are_read_by_what_serves_and_not_by_what_was_applied_since),
         cmocka_unit_test(a_model_that_the_next_workload_leaves_out_serves_until_that_one_does),
+        cmocka_unit_test(
+            a_diff_of_plans_says_what_is_said_otherwise_and_which_agents_came_and_went),
         cmocka_unit_test(sizes_that_are_none_and_second_networks_are_refused_by_place),
         cmocka_unit_test(names_that_no_client_could_ask_for_are_refused),
         cmocka_unit_test(a_share_has_no_more_batches_at_once_than_it_takes),
         cmocka_unit_test(requests_to_a_network_of_one_batch_share_none),
+        cmocka_unit_test(a_network_that_takes_one_sample_at_once_says_so_of_its_inputs),
         cmocka_unit_test(a_batch_that_was_not_measured_is_refused_with_what_helps),
     };
     return cmocka_run_group_tests_name("pools_attack", tests, NULL, NULL);

@@ -13,6 +13,7 @@
 static char document[8192];
 static double pools_replan_margin;        /* of what is applied */
 static uint64_t pools_batch_takes_ns = 1; /* as agents tell */
+static int64_t pools_agents_ahead_ns;     /* their clocks, of ours */
 
 /* One model of two blocks, input and output float32 [batch, 2]; kinds "fast" and "slow". */
 static inline const char *document_of(double slo_s)
@@ -206,8 +207,8 @@ static inline void frame_answer(struct fixture *f, const struct coord_frame *sen
         doubled[i] *= 2;
     t.data = doubled;
     for (int i = 0; i < h.n_runs; i++) {
-        legs[i].began_ns = f->clock.now_ns + 1;
-        legs[i].ended_ns = f->clock.now_ns + 1 + pools_batch_takes_ns;
+        legs[i].began_ns = f->clock.now_ns + 1 + (uint64_t)pools_agents_ahead_ns;
+        legs[i].ended_ns = legs[i].began_ns + pools_batch_takes_ns;
     }
     f->clock.now_ns += 1 + pools_batch_takes_ns;
     uint64_t session = 0;

@@ -1,6 +1,7 @@
 /* Pools of devices: a workload is applied, planned, made ready, served, and moves when agents come
  * and go. The test plays the agents. */
 #include "coordinator/api_keys.h"
+#include "coordinator/member.h"
 #include "coordinator/pools/pool_state.h"
 #include "coordinator/requests.h"
 #include "tests/unit/coordinator/pools_fixture.h"
@@ -29,6 +30,50 @@ TEST(a_workload_is_planned_prepared_and_served)
     assert_true(s->planned_start_ns >= a.times.sent_ns && s->planned_end_ns > s->planned_start_ns);
     assert_int_equal(s->ended_ns - s->began_ns, 1);
     fixture_close(&f);
+}
+
+static void moment_is(int64_t got_ns, int64_t wanted_ns)
+{
+    int64_t off_ns = got_ns - wanted_ns;
+    if (off_ns < -1 || off_ns > 1)
+        fail_msg("off by %lld ns", (long long)off_ns);
+}
+
+TEST(moments_are_said_by_the_clock_of_the_agent_and_heard_by_ours)
+{
+    static const int64_t ahead_ns[] = {3000000000, -200000000};
+    pools_batch_takes_ns = 4000000;
+    for (size_t i = 0; i < sizeof ahead_ns / sizeof *ahead_ns; i++) {
+        struct fixture f;
+        struct infer_answer a;
+        struct err e;
+        struct frame_leg legs[FRAME_MAX_LEGS];
+        struct frame_tensor t;
+        float values[2] = {1.5f, 2};
+        struct ndarray input = input_of(values, 1);
+        int n;
+        serve(&f, two_fast, 2, 0.1);
+        for (int k = 0; k < 2; k++) {
+            f.core->members[k]->clock_heard_ns = f.clock.now_ns;
+            f.core->members[k]->clock_offset_ns = -ahead_ns[i];
+        }
+        pools_agents_ahead_ns = ahead_ns[i];
+        assert_int_equal(ask_infer(&f, &input, &a, &e), 0);
+        frames_await(&f, 1);
+        const struct dispatch_leg planned = f.core->pools->current->batches->path.legs[0];
+        assert_int_equal(
+            frame_tensors_decode(&f.frames[0]->header, f.frames[0]->payload, legs, &t, 1, &n, &e),
+            0);
+        moment_is((int64_t)legs[0].start_ns - ahead_ns[i], planned.start_ns);
+        frame_answer(&f, f.frames[0]);
+        assert_int_equal(a.status, 0);
+        int64_t now_ns = (int64_t)f.clock.now_ns;
+        moment_is(a.times.stages[0].began_ns, now_ns - (int64_t)pools_batch_takes_ns);
+        moment_is(a.times.stages[0].ended_ns, now_ns);
+        fixture_close(&f);
+    }
+    pools_agents_ahead_ns = 0;
+    pools_batch_takes_ns = 1;
 }
 
 struct pool_figures {
@@ -695,6 +740,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_workload_is_planned_prepared_and_served),
+        cmocka_unit_test(moments_are_said_by_the_clock_of_the_agent_and_heard_by_ours),
         cmocka_unit_test(what_pools_count_is_told_as_metrics),
         cmocka_unit_test(requests_share_batches_and_each_gets_its_own),
         cmocka_unit_test(time_beside_computing_is_what_all_but_one_in_a_hundred_take),

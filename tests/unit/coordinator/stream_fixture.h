@@ -52,7 +52,7 @@ static inline void settle(struct fixture *f)
         for (size_t i = 0; i < n; i++) {
             if (a[i].kind == COORD_STORE)
                 coord_stored(f->core, a[i].number, NULL);
-            coord_action_call_back(f->core, &a[i]);
+            coord_action_call_back(&a[i]);
             if (a[i].kind == COORD_SEND) {
                 struct err e = {0};
                 struct sent *s = vector_add(f->sent, f->n_sent, f->room_sent);

@@ -1,4 +1,5 @@
 /* Arrivals from CSV files. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ TEST(requests_come_in_the_order_of_the_file)
     struct arrival_trace a;
     struct arrival r;
     struct err e = {0};
-    if (trace_open(&a, "seconds,model\n0.5,a\n\n1.25, b\r\n2,a\n", &two, &e) < 0)
+    if (trace_open(&a, "seconds,model\n0.5,a\n\n 1.25 , b \r\n2,a\t\n", &two, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(a.requests, 3);
     assert_true(a.span_s == 1.5);
@@ -48,6 +49,13 @@ TEST(one_model_needs_no_name)
 {
     struct arrival_trace a;
     assert_int_equal(trace_open(&a, "0\n1\n", &one, NULL), 0);
+    assert_int_equal(a.requests, 2);
+    arrival_trace_close(&a);
+    assert_int_equal(trace_open(&a,
+                                "\xef\xbb\xbf"
+                                "0\n1\n",
+                                &one, NULL),
+                     0); /* as spreadsheets write it */
     assert_int_equal(a.requests, 2);
     arrival_trace_close(&a);
 }
@@ -77,6 +85,24 @@ TEST(what_is_wrong_names_its_line)
     assert_int_equal(arrival_trace_open(&a, "/dev/zero", &two, -1, 1e9, NULL), HP_EPARSE);
 }
 
+TEST(what_a_stretch_puts_beyond_all_clocks_is_refused)
+{
+    static const double stretches[] = {1e300, INFINITY, NAN};
+    for (size_t i = 0; i < sizeof stretches / sizeof *stretches; i++) {
+        struct arrival_trace a;
+        struct arrival r;
+        struct err e = {0};
+        int rc;
+        assert_int_equal(trace_open(&a, "0\n1\n", &one, NULL), 0);
+        a.stretch = stretches[i];
+        while ((rc = arrival_trace_next(&a, &r, &e)) > 0)
+            assert_true(r.at_ns == 0);
+        assert_int_equal(rc, HP_EPARSE);
+        assert_non_null(strstr(e.text, "too far in the future"));
+        arrival_trace_close(&a);
+    }
+}
+
 /* As `--arrivals <(..)` gives it: what was read once would not come again. */
 TEST(a_pipe_is_refused_since_arrivals_are_read_twice)
 {
@@ -99,6 +125,7 @@ int main(void)
         cmocka_unit_test(requests_come_in_the_order_of_the_file),
         cmocka_unit_test(one_model_needs_no_name),
         cmocka_unit_test(what_is_wrong_names_its_line),
+        cmocka_unit_test(what_a_stretch_puts_beyond_all_clocks_is_refused),
         cmocka_unit_test(a_pipe_is_refused_since_arrivals_are_read_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,23 +39,26 @@ static pid_t process_start(int out, int n)
 TEST(who_takes_orders_gets_them_in_whole_milliseconds)
 {
     static const struct {
-        double late_s, for_s;
+        struct chaos_links how;
         struct link_fault f;
-    } cases[] = {{0.05, 2, {50, 2000}},
-                 {0.0001, 0.0001, {1, 1}},
-                 {INFINITY, 3.5, {UINT32_MAX, 3500}},
-                 {0, 0, {0, 0}},
-                 {1e9, 1e9, {UINT32_MAX, UINT32_MAX}}};
+    } cases[] = {{{.late_s = 0.05, .for_s = 2}, {2000, 50, 0}},
+                 {{.late_s = 0.0001, .lost = 0.00001, .for_s = 0.0001}, {1, 1, 1}},
+                 {{.late_s = INFINITY, .for_s = 3.5}, {3500, LINK_FAULT_MOST_DELAY_MS, 0}},
+                 {{.lost = 0.02, .for_s = 3.5}, {3500, 0, 20}},
+                 {{.late_s = 0}, {0, 0, 0}},
+                 {{.late_s = 1e9, .lost = 1, .for_s = 1e9},
+                  {UINT32_MAX, LINK_FAULT_MOST_DELAY_MS, LINK_FAULT_MOST_LOST}}};
     enum { N = sizeof cases / sizeof *cases };
     int ends[2], status;
     struct link_fault f;
     assert_int_equal(pipe(ends), 0);
     pid_t pid = process_start(ends[1], N);
     for (int i = 0; i < N; i++)
-        assert_int_equal(chaos_links_delay(pid, cases[i].late_s, cases[i].for_s, NULL), 0);
+        assert_int_equal(chaos_links_disturb(pid, &cases[i].how, NULL), 0);
     for (int i = 0; i < N; i++) {
         assert_int_equal(read(ends[0], &f, sizeof f), sizeof f);
-        assert_true(f.delay_ms == cases[i].f.delay_ms && f.for_ms == cases[i].f.for_ms);
+        assert_true(f.delay_ms == cases[i].f.delay_ms && f.for_ms == cases[i].f.for_ms &&
+                    f.lost == cases[i].f.lost);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     close(ends[0]);
@@ -64,15 +67,16 @@ TEST(who_takes_orders_gets_them_in_whole_milliseconds)
 
 TEST(who_takes_none_is_named_and_lives_on)
 {
+    const struct chaos_links how = {.late_s = 0.05, .for_s = 2};
     struct err e = {0};
     int status;
     pid_t pid = process_start(-1, 0);
-    assert_int_equal(chaos_links_delay(pid, 0.05, 2, &e), HP_EUNSUPPORTED);
+    assert_int_equal(chaos_links_disturb(pid, &how, &e), HP_EUNSUPPORTED);
     assert_non_null(strstr(e.hint, "local up"));
     assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
-    assert_int_equal(chaos_links_delay(pid, 0.05, 2, &e), HP_EUNSUPPORTED); /* who is gone, too */
+    assert_int_equal(chaos_links_disturb(pid, &how, &e), HP_EUNSUPPORTED); /* who is gone, too */
 }
 
 int main(void)

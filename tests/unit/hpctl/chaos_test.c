@@ -14,13 +14,15 @@ static struct chaos_options options_of(uint64_t seed)
                                   .every_s = 3,
                                   .hold_s = 2,
                                   .delay_s = 0.05,
+                                  .loss = 0.02,
                                   .kinds = (1u << CHAOS_KINDS) - 1,
                                   .n_agents = 4};
 }
 
 static bool is_of_coordinator(enum chaos_kind kind)
 {
-    return kind == CHAOS_KILL_COORDINATOR || kind == CHAOS_STOP_COORDINATOR;
+    return kind == CHAOS_KILL_COORDINATOR || kind == CHAOS_STOP_COORDINATOR ||
+           kind == CHAOS_DISK_COORDINATOR;
 }
 
 TEST(faults_are_named_by_their_words)
@@ -57,6 +59,7 @@ TEST(a_script_has_one_fault_at_a_time_and_comes_again_with_its_seed)
             assert_true(i == 0 || f->at_s >= f[-1].at_s + f[-1].for_s);
             assert_true(f->agent < 4 && (f->agent < 0) == is_of_coordinator(f->kind));
             assert_true(f->late_s == (f->kind == CHAOS_DELAY ? o.delay_s : 0));
+            assert_true(f->lost == (f->kind == CHAOS_LOSS ? o.loss : 0));
             seen |= 1u << f->kind;
             agents |= f->agent < 0 ? 0 : 1u << f->agent;
         }

@@ -8,7 +8,8 @@
 
 static void names_say(enum complete_names what, struct buffer *out)
 {
-    static const char *const words[] = {"none", "deployments", "agents", "keys", "contexts"};
+    static const char *const words[] = {"none",     "deployments", "agents",  "keys",
+                                        "contexts", "pool-models", "weights", "profiles"};
     buffer_printf(out, "<%s>\n", words[what]);
 }
 
@@ -46,8 +47,11 @@ TEST(words_of_a_line_become_what_the_table_knows)
         {"node t", " token "},
         {"node token ", " create ls "},
         {"nosuch ", " "},
-        {"describe ", " <deployments> "},
-        {"describe d", " <deployments> "},
+        {"describe ", " <deployments> <pool-models> "},
+        {"describe d", " <deployments> <pool-models> "},
+        {"chaos ", " <deployments> "},
+        {"weights rm ", " <weights> "},
+        {"profile rm ", " <profiles> "},
         {"run ", " <deployments> :files "},
         {"node drain ", " <agents> "},
         {"key rm ", " <keys> "},
@@ -57,6 +61,16 @@ TEST(words_of_a_line_become_what_the_table_knows)
         {"ps ", " "},
         {"deploy m.gguf --kv ", " auto f16 q8_0 f32 "},
         {"deploy m.gguf --agents ", " <agents> "},
+        {"deploy m.gguf --agents a0,", " a0,<agents> "},
+        {"deploy m.gguf --agents a0,a1,a", " a0,a1,<agents> "},
+        {"deploy m.gguf --agents a0,<agents>,", " "}, /* it is named already */
+        {"deploy m.gguf --prefill ", " auto <agents> "},
+        {"deploy m.gguf --max-context ", " "}, /* a number is no file */
+        {"deploy m.gguf --plan ", " :files "},
+        {"local start --agent ", " <agents> "},
+        {"local up --dir ", " :files "},
+        {"load demo --arrivals ", " poisson uniform bursty :files "},
+        {"key create k --models ", " all <deployments> "},
         {"ps --context ", " <contexts> "},
         {"ps -o ", " json :files "},
         {"ps --conte", " --context "},

@@ -283,6 +283,7 @@ TEST(what_was_meant_by_a_misspelt_word_is_said)
         {"hpctl see --outputs", "did you mean --output?"},
         {"hpctl see --nothing", NULL},
         {"hpctl sea a", "did you mean `hpctl see`?"},
+        {"hpctl see alll b", "did you mean `hpctl see all`?"}, /* `see` takes one argument */
         {"hpctl se all", "did you mean `hpctl see`?"},
         {"hpctl all", "did you mean `hpctl see all`?"},
         {"hpctl group onee", "did you mean `hpctl group one`?"},

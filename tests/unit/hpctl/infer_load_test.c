@@ -89,7 +89,7 @@ TEST(a_body_of_a_length_has_a_mask_of_ones_and_a_head_as_long_as_others)
 {
     static const struct infer_tensor inputs[] = {{"input_ids", ND_I64, 2, {-1, -1}},
                                                  {"attention_mask", ND_I64, 2, {-1, -1}}};
-    static const struct infer_model model = {"m", inputs, inputs, 2, 1, 1 << 20};
+    static const struct infer_model model = {"m", inputs, inputs, 2, 1, 1 << 20, false};
     struct buffer said = {0};
     struct err e = {0};
     size_t json_bytes, before = 0;
@@ -120,7 +120,7 @@ TEST(a_body_has_tensors_that_fit_and_asks_for_its_times)
     static const struct infer_tensor inputs[] = {{"pix\"els", ND_F32, 2, {-1, 3}},
                                                  {"ids", ND_I64, 1, {2}}};
     static const struct infer_tensor outputs[] = {{"y", ND_F32, 1, {-1}}};
-    static const struct infer_model model = {"m", inputs, outputs, 2, 1, 1024};
+    static const struct infer_model model = {"m", inputs, outputs, 2, 1, 1024, false};
     struct buffer said = {0}, body = {0};
     static const struct infer_body_ask ask = {.seed = 1, .timeout_us = 5000};
     struct infer_request r;

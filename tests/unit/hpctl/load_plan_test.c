@@ -148,6 +148,7 @@ TEST(bad_files_are_refused_by_line)
                  {"1,demo,2,3,4\n", "line 1: has more fields", HP_EPARSE},
                  {"1,demo,2,x\n", "line 1: ends with no two numbers", HP_EPARSE},
                  {"1,0,5\n", "line 1: ends with no two numbers", HP_EPARSE},
+                 {"0\n1e300\n", "too far in the future", HP_EINVAL},
                  {"seconds\n", "has no request for \"demo\"", HP_EINVAL},
                  {"1,other\n", "has no request for \"demo\"", HP_EINVAL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -161,6 +162,9 @@ TEST(bad_files_are_refused_by_line)
     }
     struct load_options o = options_of(ARRIVALS_TRACE, 0, INFINITY);
     struct load_plan p;
+    o.rate_per_s = 1e-300;
+    assert_int_equal(plan_of("0\n1\n", o, &p, NULL), HP_EINVAL);
+    o.rate_per_s = 0;
     o.file = "/nowhere/a.csv";
     assert_int_equal(load_plan_make(&o, &p, NULL), HP_ENOENT);
     o.file = "/dev/zero"; /* no text, and no end */

@@ -38,6 +38,7 @@ static void bed_make(struct report_bed *b)
                                              .answer_tokens = 11,
                                              .waited_s = 0.25,
                                              .prefill_s = step_s,
+                                             .planned_s = i < 50 ? 0.5 * step_s : 0,
                                              .decode_s = 10 * step_s};
     }
     static const enum load_outcome last[] = {LOAD_REFUSED, LOAD_FAILED, LOAD_OPEN, LOAD_UNSENT};
@@ -86,6 +87,8 @@ TEST(percentiles_and_counts_are_those_of_the_results)
     close_to(number_at(o, "tpot_s", "p50"), 0.050);
     close_to(number_at(o, "end_to_end_s", "max"), 1.1);
     close_to(number_at(o, "queue_s", "p50"), 0.25);
+    close_to(number_at(o, "prefill_s", "p50"), 0.050);
+    close_to(number_at(o, "planned_s", "max"), 0.025); /* of those of which it is known */
     close_to(number_at(o, "answer_tokens", NULL), 1100);
     close_to(number_at(o, "rate_per_s", NULL), 10);
     const json_t *causes = json_object_get(o, "causes");

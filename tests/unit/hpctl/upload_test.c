@@ -1,4 +1,5 @@
-/* Uploads to an agent that the test plays. */
+/* Uploads to an agent that the test plays.
+ * Waits: for agents that do not answer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

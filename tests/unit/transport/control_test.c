@@ -7,7 +7,7 @@
 #include "tests/test.h"
 #include "transport/control.h"
 
-struct side {
+struct control_side {
     struct control *control;
     int got;
     uint64_t peer;
@@ -19,7 +19,7 @@ struct side {
 
 static void on_message(void *ctx, uint64_t peer, const char *key, const uint8_t *bytes, size_t size)
 {
-    struct side *s = ctx;
+    struct control_side *s = ctx;
     s->got++;
     s->peer = peer;
     s->bytes += size;
@@ -54,7 +54,7 @@ static bool run_until(uv_loop_t *loop, const int *value, int at_least, uint64_t 
     return *value >= at_least;
 }
 
-static void finish(uv_loop_t *loop, struct side *a, struct side *b)
+static void finish(uv_loop_t *loop, struct control_side *a, struct control_side *b)
 {
     control_close(&a->control);
     control_close(&b->control);
@@ -67,7 +67,7 @@ static void messages_arrive_with_the_senders_proven_key(void **state)
     bool zmq = *(bool *)*state;
     uv_loop_t loop;
     uv_loop_init(&loop);
-    struct side server = {.echo = true}, client = {0};
+    struct control_side server = {.echo = true}, client = {0};
     struct key_pair sk, ck;
     struct err e = {0};
     key_pair_create(&sk, &e);
@@ -105,7 +105,7 @@ TEST(a_wrong_server_key_gets_nowhere)
 {
     uv_loop_t loop;
     uv_loop_init(&loop);
-    struct side server = {.echo = true}, client = {0};
+    struct control_side server = {.echo = true}, client = {0};
     struct key_pair sk, ck, other;
     struct err e = {0};
     key_pair_create(&sk, &e);
@@ -128,7 +128,7 @@ TEST(a_client_knows_whether_its_server_is_there)
 {
     uv_loop_t loop;
     uv_loop_init(&loop);
-    struct side server = {.echo = true}, client = {0};
+    struct control_side server = {.echo = true}, client = {0};
     struct key_pair sk, ck;
     struct err e = {0};
     key_pair_create(&sk, &e);
@@ -156,7 +156,7 @@ TEST(what_waits_to_be_sent_is_bounded)
     enum { LARGE = 8 << 20 };
     uv_loop_t loop;
     uv_loop_init(&loop);
-    struct side client = {0};
+    struct control_side client = {0};
     struct key_pair sk, ck;
     struct err e = {0};
     key_pair_create(&sk, &e);
@@ -182,7 +182,7 @@ TEST(a_port_in_use_is_said_plainly)
 {
     uv_loop_t loop;
     uv_loop_init(&loop);
-    struct side a = {0}, b = {0};
+    struct control_side a = {0}, b = {0};
     struct key_pair k;
     struct err e = {0};
     key_pair_create(&k, &e);
@@ -203,7 +203,7 @@ TEST(an_address_that_is_none_is_refused)
                                         "127.0.0.1:70x",   "127.0.0.1:-1"};
     uv_loop_t loop;
     uv_loop_init(&loop);
-    struct side a = {0};
+    struct control_side a = {0};
     struct key_pair k;
     struct err e = {0};
     key_pair_create(&k, &e);

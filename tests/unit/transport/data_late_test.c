@@ -97,7 +97,8 @@ static int frames_of(struct late_end *e)
 
 static void late_for(struct late_end *e, uint64_t delay_ns, uint64_t for_ns)
 {
-    assert_int_equal(data_late_set(e->d, delay_ns, for_ns, NULL), 0);
+    const struct data_lateness how = {.delay_ns = delay_ns, .for_ns = for_ns};
+    assert_int_equal(data_late_set(e->d, &how, NULL), 0);
 }
 
 /* So many came, numbered from 0 in their order. */
@@ -231,13 +232,44 @@ TEST(so_many_are_held_and_no_more)
     end_close(b);
 }
 
+/* Of two links in turns: what is lost comes late, and what is behind it on its own link, no other.
+ */
+TEST(a_frame_that_is_lost_comes_again_and_holds_up_its_own_link_alone)
+{
+    enum { N = 60 };
+    struct late_end *a = end_open(), *b = end_open();
+    struct data_link *links[2] = {link_between(a, b), link_between(a, b)};
+    const struct data_lateness how = {.lost = 0.05, .for_ns = HOUR};
+    uint64_t posted[N];
+    uint32_t next[2] = {0, 1};
+    int late = 0, overtook = 0;
+    assert_int_equal(data_late_set(a->d, &how, NULL), 0);
+    for (uint32_t i = 0; i < N; i++)
+        posted[i] = frame_post(a, links[i % 2], i);
+    assert_true(EVENTUALLY(frames_of(b) == N));
+    for (int i = 0; i < N; i++) {
+        uint32_t k = b->batches[i];
+        assert_int_equal(k, next[k % 2]);
+        next[k % 2] += 2;
+        late += b->came_ns[i] - posted[k] >= DATA_LATE_AGAIN_MS * MS;
+        overtook += i && k < b->batches[i - 1];
+    }
+    assert_true(late > 0 && late < N && overtook > 0);
+    assert_int_equal(atomic_load(&a->failed), 0);
+    data_disconnect(&links[0]);
+    data_disconnect(&links[1]);
+    end_close(a);
+    end_close(b);
+}
+
 TEST(an_endpoint_that_was_not_made_for_it_is_never_late)
 {
     struct data_endpoint *d;
     struct data_config c = {.callbacks = {NULL, on_frame, on_down}};
     struct err e = {0};
     assert_int_equal(data_open_inproc(&c, &d, NULL), 0);
-    assert_int_equal(data_late_set(d, MS, MS, &e), HP_EINVAL);
+    const struct data_lateness how = {.delay_ns = MS, .for_ns = MS};
+    assert_int_equal(data_late_set(d, &how, &e), HP_EINVAL);
     assert_non_null(strstr(e.text, "never late"));
     data_close(&d);
 }
@@ -303,6 +335,7 @@ int main(void)
         cmocka_unit_test(frames_to_oneself_are_on_time),
         cmocka_unit_test(an_endpoint_that_is_closed_tells_of_each_frame_that_it_held),
         cmocka_unit_test(so_many_are_held_and_no_more),
+        cmocka_unit_test(a_frame_that_is_lost_comes_again_and_holds_up_its_own_link_alone),
         cmocka_unit_test(an_endpoint_that_was_not_made_for_it_is_never_late),
         cmocka_unit_test(each_links_order_stays_while_delays_come_and_go_under_threads_that_post),
     };

@@ -179,7 +179,7 @@ TEST(a_reserve_is_there_when_everything_else_is_spent)
     data_pool_init(&p, MB);
     struct data_reserve *r;
     struct err e = {0};
-    assert_int_equal(data_pool_reserve(&p, 2, 300000, &r, &e), 0);
+    assert_int_equal(data_pool_reserve(&p, 2, 300000, NULL, &r, &e), 0);
     struct data_buffer *in = data_pool_get(&p, POOL_RECEIVED, MB),
                        *sent = data_pool_get(&p, POOL_SENT, MB);
     struct data_buffer *one = data_reserve_get(r, 300000), *two = data_reserve_get(r, 100);
@@ -207,9 +207,9 @@ TEST(reserves_that_make_no_sense_are_refused)
     data_pool_init(&p, MB);
     struct data_reserve *r = NULL;
     struct err e = {0};
-    assert_int_equal(data_pool_reserve(&p, 0, 100, &r, &e), HP_EINVAL);
-    assert_int_equal(data_pool_reserve(&p, 1, 0, &r, &e), HP_EINVAL);
-    assert_int_equal(data_pool_reserve(&p, 1, SIZE_MAX, &r, &e), HP_EINVAL);
+    assert_int_equal(data_pool_reserve(&p, 0, 100, NULL, &r, &e), HP_EINVAL);
+    assert_int_equal(data_pool_reserve(&p, 1, 0, NULL, &r, &e), HP_EINVAL);
+    assert_int_equal(data_pool_reserve(&p, 1, SIZE_MAX, NULL, &r, &e), HP_EINVAL);
     assert_null(r);
     data_pool_fini(&p);
 }

@@ -1,4 +1,5 @@
-/* What the holder of one key may do to data_tcp: run twice, knock without end, and read nothing. */
+/* What the holder of one key may do to data_tcp: run twice, knock without end, and read nothing.
+ * Waits: until who reads nothing is given up. */
 #include "tcp_fixture.h"
 
 static void member_make(struct raw *r, struct end *of)

@@ -408,7 +408,9 @@ static int late_from_now(struct data_endpoint **out, struct err *e)
 {
     const uint64_t hour_ns = UINT64_C(3600000000000);
     int rc = data_late_open(*out, e);
-    rc = rc < 0 ? rc : data_late_set(*out, 2000000, hour_ns, e);
+    rc = rc < 0 ? rc
+                : data_late_set(*out,
+                                &(struct data_lateness){.delay_ns = 2000000, .for_ns = hour_ns}, e);
     if (rc < 0)
         data_close(out);
     return rc;

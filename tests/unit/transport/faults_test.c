@@ -168,7 +168,8 @@ static int frame_late(struct data_endpoint *from, struct data_endpoint *to, stru
     struct err e = {0};
     size_t size;
     const uint8_t *address = data_address(to, &size);
-    int rc = data_late_set(from, 1000000, UINT64_C(3600000000000), &e);
+    int rc = data_late_set(
+        from, &(struct data_lateness){.delay_ns = 1000000, .for_ns = UINT64_C(3600000000000)}, &e);
     rc = rc < 0 ? rc : data_connect(from, address, size, &link, &e);
     if (rc < 0)
         return rc;

@@ -335,7 +335,7 @@ TEST(a_join_token_carries_key_and_secret)
     struct key_pair k;
     struct join_token t, back;
     struct err e = {0};
-    char text[TOKEN_TEXT];
+    char text[JOIN_TOKEN_TEXT];
     assert_int_equal(key_pair_create(&k, &e), 0);
     memcpy(t.server_key, k.public_key, KEY_TEXT);
     snprintf(t.secret, sizeof t.secret, "00112233445566778899aabbccddeeff");

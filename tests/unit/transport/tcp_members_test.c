@@ -1,4 +1,5 @@
-/* Members of data_tcp: what they may not say, and how they come and go. */
+/* Members of data_tcp: what they may not say, and how they come and go.
+ * Waits: for peers that are silent. */
 #include "tcp_fixture.h"
 
 TEST(a_key_whose_news_is_late_is_admitted)

@@ -1,5 +1,6 @@
 /* Strangers at a data_tcp endpoint, and listeners on the wire: refused, counted, and none the
- * wiser. */
+ * wiser.
+ * Waits: until who says nothing is gone. */
 #include <arpa/inet.h>
 #include <sys/resource.h>
 

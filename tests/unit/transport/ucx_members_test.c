@@ -1,4 +1,5 @@
-/* Members that speak UCX: they come, go, lie about who they are, and say nothing. */
+/* Members that speak UCX: they come, go, lie about who they are, and say nothing.
+ * Waits: for peers that are silent. */
 #include <poll.h>
 #include <stdio.h>
 

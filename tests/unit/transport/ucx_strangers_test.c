@@ -1,5 +1,6 @@
 /* Strangers at the ports of an endpoint that speaks UCX: not a byte of theirs reaches UCX, and no
- * member is kept out. */
+ * member is kept out.
+ * Waits: for half handshakes to end. */
 #include <sys/resource.h>
 
 #include "transport/data_int.h"

@@ -10,6 +10,7 @@
 
 #include "agent/backend/plugin.h"
 #include "tests/unit/agent/backend/operator_fixture.h"
+#include "tests/unit/agent/backend/weights.h"
 
 /* What lies beside the tests: build/tests/cuda_on_cpu/NAME. */
 static inline const char *standin_path(const char *name)
@@ -63,32 +64,6 @@ static inline struct device *cuda_open(uint64_t memory_bytes)
     if (device_open(&c, &d, &e) < 0)
         fail_msg("%s", e.text);
     return d;
-}
-
-static inline struct weight weight_make(enum dtype t, const float *values, uint64_t rows,
-                                        uint64_t columns, uint8_t *bytes)
-{
-    dtype_info(t)->from_f32(values, rows * columns, bytes);
-    return (struct weight){.name = "weight",
-                           .dtype = t,
-                           .format = dtype_info(t)->name,
-                           .n_dims = 2,
-                           .shape = {rows, columns},
-                           .bytes = dtype_bytes(t, rows * columns),
-                           .file = -1,
-                           .data = bytes};
-}
-
-static inline struct weight vector_make(const float *values, uint64_t n)
-{
-    return (struct weight){.name = "vector",
-                           .dtype = DTYPE_F32,
-                           .format = "F32",
-                           .n_dims = 1,
-                           .shape = {n},
-                           .bytes = n * sizeof *values,
-                           .file = -1,
-                           .data = (const uint8_t *)values};
 }
 
 #endif

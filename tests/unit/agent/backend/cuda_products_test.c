@@ -263,9 +263,9 @@ TEST(what_halves_cannot_hold_goes_another_way_or_is_cut)
     device_close(&d);
 }
 
-/* By blocks that stay until all is done (HP_TEST_CUDA_DECODE: so many), by others, and what the
- * reference finds: rows within a piece, of one and of several, whose blocks begin anywhere; outputs
- * that no warp and no block divides. */
+/* By blocks that stay until all is done (HP_TEST_CUDA_DECODE: so many; "far": which ask for more
+ * weights ahead), by others, and what the reference finds: rows within a piece, of one and of
+ * several, whose blocks begin anywhere; outputs that no warp and no block divides. */
 static void stays_compare(const struct few_rows_case *p, const char *stay, const float *x)
 {
     float *values = op_random(p->inputs * p->outputs, 7, 0.5f), *bias = op_random(p->outputs, 3, 1),
@@ -295,11 +295,10 @@ TEST(blocks_that_stay_find_to_the_bit_what_others_do)
         size_t outputs, blocks, superblocks;
         bool adds;
         const char *stay;
-    } shapes[] = {{75, 1, 1, true, "3"},
-                  {26, 67, 9, false, "2"},
-                  {41, 3, 2, true, "1"},
-                  {18, 131, 19, true, "2"},
-                  {9, 64, 8, false, "way=1"}};
+    } shapes[] = {{75, 1, 1, true, "3"},        {26, 67, 9, false, "2"},
+                  {41, 3, 2, true, "1"},        {18, 131, 19, true, "2"},
+                  {75, 1, 1, true, "far=3"},    {26, 67, 9, false, "far=2"},
+                  {18, 331, 43, true, "far=2"}, {9, 64, 8, false, "way=3"}};
     for (size_t i = 0; i < QUANTISED; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
             bool super = dtype_info(quantised[i])->block_elements == SUPERBLOCK_ELEMENTS;

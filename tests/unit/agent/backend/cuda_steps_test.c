@@ -234,7 +234,6 @@ TEST(kept_steps_make_room_for_others)
 
 int main(void)
 {
-    setenv("HP_TEST_CUDA_DECODE", "3", 1); /* or steps are not kept until products are decided */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_steps_are_those_that_are_not_kept),
         cmocka_unit_test(kept_steps_are_of_one_kind_of_attention),

@@ -2,7 +2,10 @@
  * which is told what kernels take. */
 #include "tests/unit/agent/backend/cuda_fixture.h"
 
-enum { INPUTS = 64, OUTPUTS_MOST = 75, WAYS = 3, TRIALS = 6 * WAYS };
+enum { INPUTS = 64, PRODUCTS = 2, OUTPUTS_MOST = 75, WAYS = 6, TRIALS = 6 * WAYS };
+/* Of one multiprocessor, on which four blocks of 8 outputs would stay: one product has more of
+ * them, the other not. */
+static const size_t outputs_of[PRODUCTS] = {OUTPUTS_MOST, 24};
 
 static void (*restart)(void);
 static void (*takes)(const char *word, double seconds);
@@ -23,123 +26,158 @@ static bool standin_begin(const char *settings)
     return true;
 }
 
-static void standin_end(void)
+/* ---- what launches are called, and what they take ---- */
+
+enum launch { WIDE, WIDE_4, WIDE_6, WIDE_FAR, SMALL, SMALL_FAR, LAUNCHES };
+static const char *const launches[LAUNCHES] = {
+    "(decode_kernel<DTYPE, ROWS, false>), 10 blocks",
+    "(decode_persistent_kernel<DTYPE, NEAR>), 4 blocks",
+    "(decode_persistent_kernel<DTYPE, NEAR>), 6 blocks",
+    "(decode_persistent_kernel<DTYPE, FAR<DTYPE>>), 4 blocks",
+    "(decode_kernel<DTYPE, ROWS, false>), 3 blocks",
+    "(decode_persistent_kernel<DTYPE, FAR<DTYPE>>), 3 blocks",
+};
+/* Of each way. */
+static const enum launch launches_of[WAYS][PRODUCTS] = {
+    {WIDE, SMALL},     {WIDE_4, SMALL},     {WIDE_6, SMALL},
+    {WIDE, SMALL_FAR}, {WIDE_4, SMALL_FAR}, {WIDE_FAR, SMALL_FAR},
+};
+
+static void launches_take(const double *us)
 {
-    unsetenv("CUDA_ON_CPU");
-    restart();
+    for (int i = 0; i < LAUNCHES; i++)
+        takes(launches[i], us[i] * 1e-6);
 }
 
-/* Products of one shape by a matrix; four of their blocks would stay, and have 32 outputs. */
+static void launches_count(uint64_t *out)
+{
+    for (int i = 0; i < LAUNCHES; i++)
+        out[i] = runs(launches[i]);
+}
+
+/* Since `before` so many steps went some way, and no other. */
+static void launches_are(const uint64_t *before, int way, uint64_t n)
+{
+    for (enum launch i = 0; i < LAUNCHES; i++) {
+        bool own = i == launches_of[way][0] || i == launches_of[way][1];
+        assert_int_equal(runs(launches[i]) - before[i], own ? n : 0);
+    }
+}
+
+/* ---- steps ---- */
+
+/* A step of two products of the same row. */
 struct tuning_bench {
     struct device *device;
     const struct backend *backend;
     struct stream *stream;
-    struct graph_op op;
-    struct weight matrix;
-    const struct weight *list[2];
-    struct device_weight *loaded;
-    struct device_op *ready;
-    struct tensor in, out;
-    size_t outputs;
-    uint8_t bytes[INPUTS * OUTPUTS_MOST * 2];
+    struct graph_op op[PRODUCTS];
+    struct weight matrix[PRODUCTS];
+    const struct weight *list[PRODUCTS][2];
+    struct device_weight *loaded[PRODUCTS];
+    struct device_op *ready[PRODUCTS];
+    struct tensor in, out[PRODUCTS];
+    uint8_t bytes[PRODUCTS][INPUTS * OUTPUTS_MOST * 2];
+    bool whole; /* `first` is there */
+    float first[PRODUCTS][OUTPUTS_MOST];
 };
 
-/* `device` NULL: one of its own, as cuda_open makes it. */
-static void bench_init_on(struct tuning_bench *b, struct device *device, size_t outputs)
+static void product_init(struct tuning_bench *b, int i)
 {
-    float *values = op_random(INPUTS * outputs, 5, 0.2f), *x = op_random(INPUTS, 3, 1);
+    float *values = op_random(INPUTS * outputs_of[i], 5, 0.2f);
     struct err e = {0};
-    *b = (struct tuning_bench){.device = device ? device : cuda_open(0), .outputs = outputs};
-    b->backend = b->device->backend;
-    b->matrix = weight_make(DTYPE_Q8_0, values, outputs, INPUTS, b->bytes);
-    b->list[0] = &b->matrix;
-    b->op = (struct graph_op){.kind = OP_MATMUL, .n_inputs = 1, .n_weights = 1, .weights = b->list};
-    assert_int_equal(b->backend->stream_create(b->device, &b->stream, &e), 0);
+    b->matrix[i] = weight_make(DTYPE_Q8_0, values, outputs_of[i], INPUTS, b->bytes[i]);
+    b->list[i][0] = &b->matrix[i];
+    b->op[i] =
+        (struct graph_op){.kind = OP_MATMUL, .n_inputs = 1, .n_weights = 1, .weights = b->list[i]};
     assert_int_equal(
-        b->backend->weight_load(b->device, &b->matrix, WEIGHT_MATMUL, false, &b->loaded, &e), 0);
-    const struct op_request request = {.op = &b->op, .weights = {b->loaded}};
-    assert_int_equal(b->backend->op_prepare(b->device, &request, &b->ready, &e), 0);
-    b->in = op_tensor(b->device, b->stream, &(struct op_rows){x, 1, INPUTS});
-    b->out = op_tensor(b->device, b->stream, &(struct op_rows){NULL, 1, outputs});
-    assert_int_equal(b->backend->stream_wait(b->stream, &e), 0);
-    free(values), free(x);
+        b->backend->weight_load(b->device, &b->matrix[i], WEIGHT_MATMUL, false, &b->loaded[i], &e),
+        0);
+    const struct op_request request = {.op = &b->op[i], .weights = {b->loaded[i]}};
+    assert_int_equal(b->backend->op_prepare(b->device, &request, &b->ready[i], &e), 0);
+    b->out[i] = op_tensor(b->device, b->stream, &(struct op_rows){NULL, 1, outputs_of[i]});
+    free(values);
 }
 
-static void bench_leave(struct tuning_bench *b)
+/* The stand-in as `settings` say, on which launches take so many microseconds. False: this build
+ * has none. */
+static bool bench_begin(struct tuning_bench *b, const char *settings, const double *us)
 {
-    b->backend->op_release(&b->ready);
-    b->backend->memory_release(b->device, &b->in.memory);
-    b->backend->memory_release(b->device, &b->out.memory);
-    b->backend->weight_free(b->device, &b->loaded);
-    b->backend->stream_destroy(&b->stream);
+    float *x = op_random(INPUTS, 3, 1);
+    struct err e = {0};
+    if (!standin_begin(settings)) {
+        free(x);
+        return false;
+    }
+    launches_take(us);
+    *b = (struct tuning_bench){.device = cuda_open(0)};
+    b->backend = b->device->backend;
+    assert_int_equal(b->backend->stream_create(b->device, &b->stream, &e), 0);
+    b->in = op_tensor(b->device, b->stream, &(struct op_rows){x, 1, INPUTS});
+    for (int i = 0; i < PRODUCTS; i++)
+        product_init(b, i);
+    assert_int_equal(b->backend->stream_wait(b->stream, &e), 0);
+    free(x);
+    return true;
 }
 
 static void bench_end(struct tuning_bench *b)
 {
-    bench_leave(b);
-    device_close(&b->device);
-    standin_end();
-}
-
-/* Its numbers are always the first one's. */
-static void product_again(struct tuning_bench *b, uint64_t step, const float *first)
-{
-    float out[OUTPUTS_MOST] = {0};
-    struct tensor host = tensor_on_host(out, DTYPE_F32, 1, b->outputs);
-    struct err e = {0};
-    if (!step || !b->backend->steps_begin(b->stream, step, NULL)) {
-        b->backend->op_run(b->stream, b->ready, &b->in, &b->out, NULL);
-        if (step && !b->backend->steps_end(b->stream, NULL))
-            b->backend->op_run(b->stream, b->ready, &b->in, &b->out, NULL);
+    for (int i = 0; i < PRODUCTS; i++) {
+        b->backend->op_release(&b->ready[i]);
+        b->backend->memory_release(b->device, &b->out[i].memory);
+        b->backend->weight_free(b->device, &b->loaded[i]);
     }
-    b->backend->copy(b->stream, &host, &b->out);
-    if (b->backend->stream_wait(b->stream, &e) < 0)
-        fail_msg("%s", e.text);
-    if (first)
-        assert_memory_equal(out, first, b->outputs * sizeof *out);
+    b->backend->memory_release(b->device, &b->in.memory);
+    b->backend->stream_destroy(&b->stream);
+    device_close(&b->device);
+    unsetenv("CUDA_ON_CPU");
+    restart();
 }
 
-static void first_find(struct tuning_bench *b, float *first)
+static void products_put(struct tuning_bench *b)
 {
-    struct tensor host = tensor_on_host(first, DTYPE_F32, 1, b->outputs);
-    struct err e = {0};
-    product_again(b, 0, NULL);
-    b->backend->copy(b->stream, &host, &b->out);
-    assert_int_equal(b->backend->stream_wait(b->stream, &e), 0);
+    for (int i = 0; i < PRODUCTS; i++)
+        b->backend->op_run(b->stream, b->ready[i], &b->in, &b->out[i], NULL);
 }
 
-/* What launches by each way are called. */
-static const char *const launches[WAYS] = {"decode_kernel", "persistent_kernel<DTYPE>, 4 blocks",
-                                           "persistent_kernel<DTYPE>, 6 blocks"};
-
-static void launches_take(const double *us)
+/* Key 0: no step is kept. */
+static void step_put(struct tuning_bench *b, uint64_t key)
 {
-    for (int i = 0; i < WAYS; i++)
-        takes(launches[i], us[i] * 1e-6);
+    if (key && b->backend->steps_begin(b->stream, key, NULL))
+        return;
+    products_put(b);
+    if (key && !b->backend->steps_end(b->stream, NULL))
+        products_put(b);
 }
 
-/* The stand-in as `settings` say, on which products go each way in so many microseconds. False:
- * this build has none. */
-static bool bench_begin(struct tuning_bench *b, const char *settings, const double *us,
-                        size_t outputs)
+/* So many steps, whose numbers are to the bit those of the first. */
+static void steps_run(struct tuning_bench *b, uint64_t key, int n)
 {
-    if (!standin_begin(settings))
-        return false;
-    launches_take(us);
-    bench_init_on(b, NULL, outputs);
-    return true;
+    for (int k = 0; k < n; k++) {
+        float out[PRODUCTS][OUTPUTS_MOST] = {{0}};
+        struct err e = {0};
+        step_put(b, key);
+        for (int i = 0; i < PRODUCTS; i++) {
+            struct tensor host = tensor_on_host(out[i], DTYPE_F32, 1, outputs_of[i]);
+            b->backend->copy(b->stream, &host, &b->out[i]);
+        }
+        if (b->backend->stream_wait(b->stream, &e) < 0)
+            fail_msg("%s", e.text);
+        if (!b->whole)
+            memcpy(b->first, out, sizeof out);
+        b->whole = true;
+        assert_memory_equal(out, b->first, sizeof out);
+    }
 }
 
-/* So many products from now on all go one way. */
-static void products_are(struct tuning_bench *b, uint64_t n, int way, const float *first)
+/* So many from now on all go one way. */
+static void steps_are(struct tuning_bench *b, uint64_t key, int n, int way)
 {
-    uint64_t before[WAYS];
-    for (int i = 0; i < WAYS; i++)
-        before[i] = runs(launches[i]);
-    for (uint64_t i = 0; i < n; i++)
-        product_again(b, 0, first);
-    for (int i = 0; i < WAYS; i++)
-        assert_int_equal(runs(launches[i]) - before[i], i == way ? n : 0);
+    uint64_t before[LAUNCHES];
+    launches_count(before);
+    steps_run(b, key, n);
+    launches_are(before, way, (uint64_t)n);
 }
 
 static const struct device_choice *choice_find(const struct tuning_bench *b)
@@ -152,192 +190,183 @@ static const struct device_choice *choice_find(const struct tuning_bench *b)
     return NULL;
 }
 
-TEST(products_go_the_way_that_took_least)
+static const double usual[LAUNCHES] = {100, 90, 95, 120, 20, 30}; /* way 1 takes least */
+
+/* ---- what is found ---- */
+
+TEST(steps_go_the_way_that_took_least)
 {
     static const struct {
-        double us[WAYS];
+        double us[LAUNCHES];
         int way;
         const char *how;
-    } cases[] = {{{100, 90, 95}, 1, "blocks stay for 1 of 1 shapes"},
-                 {{100, 99.5, 97}, 2, "blocks stay for 1 of 1 shapes"},
-                 {{100, 110, 120}, 0, "blocks stay for 0 of 1 shapes"},
-                 {{100, 99.5, 99.1}, 0, "blocks stay for 0 of 1 shapes"},
-                 {{100, 98.9, 98.9}, 1, "blocks stay for 1 of 1 shapes"}};
+    } cases[] = {{{100, 90, 95, 120, 20, 30}, 1, "4 blocks stay"},
+                 {{100, 99.5, 97, 120, 20, 30}, 2, "6 blocks stay"},
+                 {{100, 110, 120, 120, 20, 15}, 3, "no block stays, few ask far ahead"},
+                 {{100, 90, 120, 91, 20, 15}, 4, "4 blocks stay, few ask far ahead"},
+                 {{100, 90, 120, 80, 20, 21}, 5, "4 blocks stay, all ask far ahead"},
+                 {{100, 110, 120, 130, 20, 25}, 0, "no block stays"},
+                 {{100, 99.2, 99.1, 130, 20, 20}, 0, "no block stays"},
+                 {{100, 98.5, 98.6, 130, 20, 20.5}, 1, "4 blocks stay"}};
     static struct tuning_bench b;
-    float first[OUTPUTS_MOST];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (!bench_begin(&b, "sms=1", cases[i].us, OUTPUTS_MOST))
+        if (!bench_begin(&b, "sms=1", cases[i].us))
             return;
-        first_find(&b, first);
-        for (int k = 1; k < TRIALS; k++)
-            product_again(&b, 0, first);
-        for (int k = 0; k < WAYS; k++)
-            assert_int_equal(runs(launches[k]), TRIALS / WAYS);
+        steps_run(&b, 7, 1 + TRIALS); /* the first is not kept */
         assert_null(choice_find(&b)); /* nobody has looked at what they took */
-        products_are(&b, 5, cases[i].way, first);
+        steps_are(&b, 7, 5, cases[i].way);
         const struct device_choice *said = choice_find(&b);
         assert_non_null(said);
         assert_string_equal(said->how, cases[i].how);
         if (i == 0)
-            assert_string_equal(said->why, "Q8_0 64 to 75: 100.0 90.0* 95.0 us");
+            assert_string_equal(said->why, "120.0 110.0* 115.0 130.0 120.0 150.0 us");
         bench_end(&b);
     }
 }
 
-/* A kernel's first launch may take long, and so may any that runs beside another stream's. */
+/* While they are tried, each way has its turn, and every step but the first is kept. */
+TEST(each_way_has_its_turns)
+{
+    static struct tuning_bench b;
+    if (!bench_begin(&b, "sms=1", usual))
+        return;
+    steps_run(&b, 7, 1);
+    for (int i = 0; i < TRIALS; i++) {
+        uint64_t before = graph_launches();
+        steps_are(&b, 7, 1, i % WAYS);
+        assert_int_equal(graph_launches() - before, 1);
+    }
+    bench_end(&b);
+}
+
+/* A graph's first start may take long, and so may any that runs beside another stream's. */
 TEST(what_takes_long_for_once_is_no_part_of_what_is_measured)
 {
     static struct tuning_bench b;
-    float first[OUTPUTS_MOST];
-    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
+    if (!bench_begin(&b, "sms=1", usual))
         return;
-    first_find(&b, first);
-    for (int k = 1; k < TRIALS; k++) {
-        takes(launches[1], k / WAYS % 2 ? 90e-6 : 1); /* three of six */
-        product_again(&b, 0, first);
+    steps_run(&b, 7, 1);
+    for (int k = 0; k < TRIALS; k++) {
+        takes(launches[WIDE_4], k / WAYS % 2 ? 90e-6 : 1); /* three of six */
+        steps_run(&b, 7, 1);
     }
-    products_are(&b, 3, 1, first);
+    steps_are(&b, 7, 3, 1);
     bench_end(&b);
 }
 
 TEST(what_cannot_be_measured_goes_as_it_always_did)
 {
     static struct tuning_bench b;
-    float first[OUTPUTS_MOST];
-    if (!bench_begin(&b, "sms=1,moments=0", (const double[WAYS]){100, 1, 1}, OUTPUTS_MOST))
+    if (!bench_begin(&b, "sms=1,moments=0", (const double[LAUNCHES]){100, 1, 1, 1, 100, 1}))
         return;
-    first_find(&b, first);
-    products_are(&b, TRIALS + 3, 0, first);
-    assert_null(choice_find(&b));
     uint64_t before = graph_launches();
-    for (int i = 0; i < 3; i++) /* no step waits for it */
-        product_again(&b, 7, first);
-    assert_int_equal(graph_launches() - before, 2);
+    steps_are(&b, 7, TRIALS + 3, 0);
+    assert_null(choice_find(&b));
+    assert_int_equal(graph_launches() - before, TRIALS + 2);
     bench_end(&b);
 }
 
-TEST(each_shape_goes_its_own_way)
-{
-    static struct tuning_bench wide, narrow;
-    float first[2][OUTPUTS_MOST];
-    if (!bench_begin(&wide, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
-        return;
-    takes("false>), 6 blocks", -50e-6); /* of 48 outputs, which do not stay */
-    bench_init_on(&narrow, wide.device, 48);
-    first_find(&wide, first[0]);
-    first_find(&narrow, first[1]);
-    for (int k = 1; k < TRIALS; k++) {
-        product_again(&wide, 0, first[0]);
-        product_again(&narrow, 0, first[1]);
-    }
-    products_are(&wide, 2, 1, first[0]);
-    products_are(&narrow, 2, 0, first[1]);
-    products_are(&wide, 2, 1, first[0]);
-    bench_leave(&narrow);
-    bench_end(&wide);
-}
-
-/* As many blocks as may stay, or fewer: none would have a second turn. */
-TEST(products_whose_blocks_all_run_at_once_are_not_tried)
+TEST(each_kind_of_steps_goes_its_own_way)
 {
     static struct tuning_bench b;
-    float first[OUTPUTS_MOST];
-    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 1, 1}, 32))
+    if (!bench_begin(&b, "sms=1", usual))
         return;
-    first_find(&b, first);
-    products_are(&b, TRIALS + 3, 0, first);
+    steps_run(&b, 7, 2 + TRIALS);
+    launches_take((const double[LAUNCHES]){100, 110, 120, 120, 20, 15});
+    steps_run(&b, 8, 2 + TRIALS);
+    steps_are(&b, 7, 2, 1);
+    steps_are(&b, 8, 2, 3);
+    steps_are(&b, 7, 2, 1);
+    const struct device_choice *said = choice_find(&b);
+    assert_non_null(said);
+    assert_string_equal(said->how, "no block stays, few ask far ahead"); /* the last */
+    assert_string_equal(said->why, "120.0 130.0 140.0 115.0* 125.0 135.0 us; "
+                                   "120.0 110.0* 115.0 130.0 120.0 150.0 us");
     bench_end(&b);
 }
 
-/* Steps are recorded when it is known how their products go, and not before. */
-TEST(steps_are_kept_once_their_products_are_decided)
+/* Nothing says what would be faster there. */
+TEST(products_of_steps_that_are_not_kept_go_as_they_always_did)
 {
-    enum { STEPS = TRIALS + 5 };
     static struct tuning_bench b;
-    float first[OUTPUTS_MOST];
-    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
+    if (!bench_begin(&b, "sms=1", usual))
         return;
-    uint64_t before = graph_launches(), stay_before = 0;
-    first_find(&b, first);
-    for (uint64_t i = 1; i < STEPS; i++) {
-        if (i == TRIALS)
-            stay_before = runs(launches[1]);
-        product_again(&b, 7, first);
-        if (i <= TRIALS)
-            assert_int_equal(graph_launches(), before);
-    }
-    assert_int_equal(graph_launches() - before, STEPS - 1 - TRIALS);
-    assert_int_equal(runs(launches[1]) - stay_before, STEPS - TRIALS);
+    steps_are(&b, 0, TRIALS + 3, 0);
+    steps_run(&b, 7, 2 + TRIALS);
+    steps_are(&b, 7, 1, 1);
+    steps_are(&b, 0, 2, 0);
     bench_end(&b);
 }
 
-/* Where a step's product is never decided, it is kept all the same. */
-TEST(steps_do_not_wait_for_ever_for_their_products)
+/* Where what they took is never known, they go on as they did before. */
+TEST(steps_whose_trials_are_never_over_go_as_they_always_did)
 {
     enum { STEPS = 2 * TRIALS };
     static struct tuning_bench b;
     struct err e = {0};
-    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
+    if (!bench_begin(&b, "sms=1", usual))
         return;
     uint64_t before = graph_launches();
-    for (uint64_t i = 0; i < STEPS; i++) /* nobody waits, so that no trial is ever over */
-        if (!b.backend->steps_begin(b.stream, 7, NULL)) {
-            b.backend->op_run(b.stream, b.ready, &b.in, &b.out, NULL);
-            b.backend->steps_end(b.stream, NULL);
-        }
-    assert_in_range(graph_launches() - before, STEPS - TRIALS - 6, STEPS - TRIALS - 1);
+    for (int i = 0; i < STEPS; i++) /* nobody waits */
+        step_put(&b, 7);
+    assert_int_equal(graph_launches() - before, STEPS - 1);
     assert_int_equal(b.backend->stream_wait(b.stream, &e), 0);
+    assert_int_equal(runs(launches[WIDE_4]), 2 * TRIALS / WAYS); /* its own turns alone */
+    steps_are(&b, 7, 2, 1);                                      /* and now they are over */
     bench_end(&b);
 }
 
-/* Two rows, which no block stays for: the stream has room for integers from then on. */
-static void room_make(struct tuning_bench *b)
-{
-    float x[2 * INPUTS] = {1};
-    struct err e = {0};
-    struct tensor in = op_tensor(b->device, b->stream, &(struct op_rows){x, 2, INPUTS}),
-                  out = op_tensor(b->device, b->stream, &(struct op_rows){NULL, 2, b->outputs});
-    b->backend->op_run(b->stream, b->ready, &in, &out, NULL);
-    assert_int_equal(b->backend->stream_wait(b->stream, &e), 0);
-    b->backend->memory_release(b->device, &in.memory);
-    b->backend->memory_release(b->device, &out.memory);
-}
-
-/* A product that comes for the first time while steps are recorded goes as it always did: what is
- * measured would be no part of them. */
-TEST(products_are_not_tried_while_steps_are_recorded)
+/* A graph for each way may be more than a GPU has room for. */
+TEST(a_way_that_cannot_be_recorded_is_none)
 {
     static struct tuning_bench b;
-    float first[OUTPUTS_MOST];
-    struct err e = {0};
-    if (!bench_begin(&b, "sms=1", (const double[WAYS]){100, 90, 95}, OUTPUTS_MOST))
+    uint64_t before = 0;
+    if (!bench_begin(&b, "sms=1,graphs_most=1", usual))
         return;
+    before = graph_launches();
+    steps_run(&b, 7, 2);
+    steps_are(&b, 7, TRIALS + 3, 0);
+    assert_int_equal(graph_launches() - before, 1 + TRIALS + 2); /* but the one that failed */
+    assert_null(choice_find(&b));
+    bench_end(&b);
+}
+
+/* Steps of two rows, which no way is for. */
+TEST(steps_without_products_of_one_row_are_not_tried)
+{
+    static struct tuning_bench b;
+    struct err e = {0};
+    if (!bench_begin(&b, "sms=1,graphs_most=1", usual))
+        return;
+    float x[2 * INPUTS] = {1};
+    struct tensor in = op_tensor(b.device, b.stream, &(struct op_rows){x, 2, INPUTS}),
+                  out = op_tensor(b.device, b.stream, &(struct op_rows){NULL, 2, outputs_of[0]});
     uint64_t before = graph_launches();
-    room_make(&b);
-    assert_false(b.backend->steps_begin(b.stream, 7, NULL)); /* steps of nothing */
-    assert_true(b.backend->steps_end(b.stream, NULL));
-    for (uint64_t i = 1; i < 4; i++) {
-        product_again(&b, 7, i > 1 ? first : NULL);
-        struct tensor host = tensor_on_host(first, DTYPE_F32, 1, b.outputs);
-        b.backend->copy(b.stream, &host, &b.out);
-        assert_int_equal(b.backend->stream_wait(b.stream, &e), 0);
-        assert_int_equal(graph_launches() - before, i);
-    }
-    assert_int_equal(runs(launches[0]), 3);
+    for (int i = 0; i < TRIALS + 3; i++)
+        if (!b.backend->steps_begin(b.stream, 7, NULL)) {
+            b.backend->op_run(b.stream, b.ready[0], &in, &out, NULL);
+            assert_true(b.backend->steps_end(b.stream, NULL)); /* one graph is enough */
+        }
+    assert_int_equal(b.backend->stream_wait(b.stream, &e), 0);
+    assert_int_equal(graph_launches() - before, TRIALS + 2);
+    assert_null(choice_find(&b));
+    b.backend->memory_release(b.device, &in.memory);
+    b.backend->memory_release(b.device, &out.memory);
     bench_end(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_go_the_way_that_took_least),
+        cmocka_unit_test(steps_go_the_way_that_took_least),
+        cmocka_unit_test(each_way_has_its_turns),
         cmocka_unit_test(what_takes_long_for_once_is_no_part_of_what_is_measured),
         cmocka_unit_test(what_cannot_be_measured_goes_as_it_always_did),
-        cmocka_unit_test(each_shape_goes_its_own_way),
-        cmocka_unit_test(products_are_not_tried_while_steps_are_recorded),
-        cmocka_unit_test(products_whose_blocks_all_run_at_once_are_not_tried),
-        cmocka_unit_test(steps_are_kept_once_their_products_are_decided),
-        cmocka_unit_test(steps_do_not_wait_for_ever_for_their_products),
+        cmocka_unit_test(each_kind_of_steps_goes_its_own_way),
+        cmocka_unit_test(products_of_steps_that_are_not_kept_go_as_they_always_did),
+        cmocka_unit_test(steps_whose_trials_are_never_over_go_as_they_always_did),
+        cmocka_unit_test(a_way_that_cannot_be_recorded_is_none),
+        cmocka_unit_test(steps_without_products_of_one_row_are_not_tried),
     };
     return cmocka_run_group_tests_name("cuda_tuning", tests, NULL, NULL);
 }

@@ -121,7 +121,7 @@ TEST(a_batch_takes_what_the_profile_says)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct paced *p = stand_for(cases[i].as);
-        double got = paced_batch_seconds(p, cases[i].first, cases[i].end, cases[i].batch,
+        double got = paced_batch_seconds(p, NULL, cases[i].first, cases[i].end, cases[i].batch,
                                          cases[i].runs, cases[i].n);
         if (fabs(got - cases[i].seconds) > 1e-9)
             fail_msg("case %zu: %g s, expected %g", i, got, cases[i].seconds);
@@ -133,9 +133,30 @@ TEST(a_stage_holds_the_profiles_bytes)
 {
     struct paced *p = stand_for("n/g0");
     assert_near(paced_memory_bytes(p), 5000, 0);
-    assert_near(paced_stage_bytes(p, 0, 3, 0, 0), 2500, 0);
-    assert_near(paced_stage_bytes(p, 0, 1, 100, 0), 1000 + 5 * 100 * 2, 0);
-    assert_near(paced_stage_bytes(p, 0, 1, 100, 1), 1000 + 5 * 100, 0);
+    assert_near(paced_stage_bytes(p, NULL, 0, 3, 0, 0), 2500, 0);
+    assert_near(paced_stage_bytes(p, NULL, 0, 1, 100, 0), 1000 + 5 * 100 * 2, 0);
+    assert_near(paced_stage_bytes(p, NULL, 0, 1, 100, 1), 1000 + 5 * 100, 0);
+    paced_close(&p);
+}
+
+TEST(a_part_of_a_layer_takes_its_share_of_bytes_and_times)
+{
+    static const struct profile_part parts[] = {
+        {0, NULL, 0.75, 2.5}, {0, NULL, 0.25, 1}, {1, NULL, 1, 1}, {2, NULL, 1, 1}};
+    const struct batch_run prompt = {.first_position = 0, .n_tokens = 100};
+    struct paced *p = stand_for("n/g0");
+    struct profile layers;
+    struct err e = {0};
+    assert_int_equal(paced_divide(p, parts, 4, &layers, &e), 0);
+    double whole = paced_batch_seconds(p, NULL, 0, 1, 0, &prompt, 1);
+    assert_true(whole > 0);
+    assert_near(paced_stage_bytes(p, &layers, 0, 1, 100, 1), 0.75 * (1000 + 5 * 100), 1e-9);
+    assert_near(paced_stage_bytes(p, &layers, 1, 4, 0, 0), 2500 - 750, 1e-9);
+    assert_near(paced_batch_seconds(p, &layers, 0, 1, 0, &prompt, 1), 0.75 * whole, 1e-12);
+    assert_near(paced_batch_seconds(p, &layers, 0, 2, 0, &prompt, 1), whole, 1e-12);
+    profile_free(&layers);
+    const struct profile_part beyond = {3, NULL, 1, 1};
+    assert_int_equal(paced_divide(p, &beyond, 1, &layers, &e), HP_EINVAL);
     paced_close(&p);
 }
 
@@ -250,6 +271,7 @@ int main(void)
         cmocka_unit_test(a_device_without_times_is_refused),
         cmocka_unit_test(a_batch_takes_what_the_profile_says),
         cmocka_unit_test(a_stage_holds_the_profiles_bytes),
+        cmocka_unit_test(a_part_of_a_layer_takes_its_share_of_bytes_and_times),
         cmocka_unit_test(a_hop_takes_what_the_link_would),
         cmocka_unit_test(a_node_tells_its_links_and_its_tables_the_whole_profile),
         cmocka_unit_test(work_begins_when_it_was_there_and_the_queue_was_free),

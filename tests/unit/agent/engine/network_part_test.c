@@ -370,6 +370,32 @@ TEST(a_network_of_one_batch_is_ready_for_that_alone)
     buffer_free(&file);
 }
 
+/* Inputs that have something else than samples in front: a row of numbers, a size. */
+TEST(what_stands_in_front_of_another_input_is_no_batch)
+{
+    static const struct {
+        int64_t first;
+        int least, next;
+    } cases[] = {{-1, 1, 2}, {2, 2, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct onnx_writer w = {.random = 3};
+        ow_end(&w, 11, "x", 2, (int64_t[]){cases[i].first, 3});
+        ow_end(&w, 11, "row", 1, (int64_t[]){3});
+        ow_node(&w, "Relu", "x", "r");
+        ow_node(&w, "Add", "r row", "y");
+        ow_end(&w, 12, "y", 2, (int64_t[]){cases[i].first, 3});
+        struct buffer file = ow_finish(&w, 17);
+        const struct source s = {.file = &file};
+        struct network_part *p = part_of(&s, 1, NULL, 0, 1, 4);
+        struct err e = {0};
+        assert_int_equal(network_part_next(p, 0), cases[i].least);
+        assert_int_equal(network_part_next(p, cases[i].least), cases[i].next);
+        assert_int_equal(network_part_warm(p, cases[i].least, &e), 0);
+        network_part_close(&p);
+        buffer_free(&file);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_part_that_the_network_does_not_have_is_named),
         cmocka_unit_test(what_does_not_enter_there_is_refused_and_changes_nothing),
         cmocka_unit_test(a_network_of_one_batch_is_ready_for_that_alone),
+        cmocka_unit_test(what_stands_in_front_of_another_input_is_no_batch),
     };
     return cmocka_run_group_tests_name("network_part", tests, NULL, NULL);
 }

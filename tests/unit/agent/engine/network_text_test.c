@@ -163,8 +163,8 @@ TEST(products_on_several_threads_give_the_bits_of_one)
     const struct weight *list[] = {&w};
     static const struct graph_dim in_dims[] = {{0, 0}, {INPUTS, 0}},
                                   out_dims[] = {{0, 0}, {OUTPUTS, 0}};
-    const struct graph_value values[] = {{"x", DTYPE_F32, VALUE_MADE, 2, in_dims},
-                                         {"y", DTYPE_F32, VALUE_MADE, 2, out_dims}};
+    const struct graph_value values[] = {{"x", DTYPE_F32, VALUE_MADE, 2, in_dims, false},
+                                         {"y", DTYPE_F32, VALUE_MADE, 2, out_dims, false}};
     static const int inputs[] = {0}, outputs[] = {1};
     const struct graph graph = {.values = values, .n_values = 2};
     const struct graph_op op = {.kind = OP_MATMUL,
@@ -289,9 +289,9 @@ TEST(experts_that_there_are_not_are_refused)
                            .n_parts_used = 1};
     const struct weight *weights[] = {&stack};
     static const struct graph_dim four[] = {{0, 0}, {4, 0}}, two[] = {{0, 0}, {2, 0}};
-    const struct graph_value values[] = {{"x", DTYPE_F32, VALUE_MADE, 2, four},
-                                         {"route", DTYPE_F32, VALUE_MADE, 2, two},
-                                         {"y", DTYPE_F32, VALUE_MADE, 2, four}};
+    const struct graph_value values[] = {{"x", DTYPE_F32, VALUE_MADE, 2, four, false},
+                                         {"route", DTYPE_F32, VALUE_MADE, 2, two, true},
+                                         {"y", DTYPE_F32, VALUE_MADE, 2, four, false}};
     static const int inputs[] = {0, 1}, outputs[] = {2};
     const struct graph graph = {.values = values, .n_values = 3};
     const struct graph_op op = {.kind = OP_EXPERT_MATMUL,

@@ -234,7 +234,7 @@ static float normal(uint64_t *state)
     return (float)(sum - 6);
 }
 
-enum shape {
+enum logits_shape {
     SHAPE_FLAT,
     SHAPE_NORMAL,
     SHAPE_PEAKED,
@@ -245,7 +245,7 @@ enum shape {
     SHAPES
 };
 
-static void row_make(float *row, int n, enum shape shape, uint64_t *state)
+static void row_make(float *row, int n, enum logits_shape shape, uint64_t *state)
 {
     for (int i = 0; i < n; i++) {
         float x = normal(state);
@@ -289,7 +289,8 @@ static const struct sampling_params variants[] = {
 };
 
 static void compare_picks(const struct sampler_kernels *k, const struct sampling_params *p,
-                          float *row, int vocabulary, enum shape shape, int picks, uint64_t *state)
+                          float *row, int vocabulary, enum logits_shape shape, int picks,
+                          uint64_t *state)
 {
     static const uint32_t prompt[] = {0, 1, 1, 3};
     uint32_t known = vocabulary < 4 ? 1 : 4;
@@ -325,7 +326,7 @@ TEST(every_pick_is_the_one_that_sorting_everything_gives)
                     struct sampling_params p = variants[v];
                     p.seed = random_next(&random);
                     compare_picks(sampler_kernels_all[k], &p, row, sizes[z].vocabulary,
-                                  (enum shape)shape, sizes[z].picks, &random);
+                                  (enum logits_shape)shape, sizes[z].picks, &random);
                 }
     free(row);
 }
@@ -342,8 +343,8 @@ TEST(a_vocabulary_of_300000_is_picked_from_as_any)
     float *row = malloc(LARGE * sizeof *row);
     for (size_t v = 0; v < sizeof large / sizeof *large; v++)
         for (int shape = SHAPE_FLAT; shape <= SHAPE_SAME; shape++)
-            compare_picks(sampler_kernels_best(), &large[v], row, LARGE, (enum shape)shape, 2,
-                          &random);
+            compare_picks(sampler_kernels_best(), &large[v], row, LARGE, (enum logits_shape)shape,
+                          2, &random);
     free(row);
 }
 
@@ -372,6 +373,28 @@ TEST(weights_have_the_same_bits_with_all_instructions)
     free(row);
     free(want);
     free(got);
+}
+
+TEST(every_set_of_instructions_rules_out_the_same_logits)
+{
+    enum { N = 1000 };
+    float row[N], want[N], got[N];
+    uint64_t allowed[N / 64 + 1], random = 5;
+    for (int i = 0; i < N; i++)
+        row[i] = i % 50 ? (float)i : i % 100 ? NAN : -INFINITY;
+    for (size_t n = 0; n <= N; n += n < 130 ? 1 : 29) {
+        for (size_t i = 0; i <= N / 64; i++)
+            allowed[i] = i % 4 == 1 ? 0 : i % 4 == 2 ? UINT64_MAX : random_next(&random);
+        for (size_t i = 0; i < N; i++)
+            want[i] = i >= n || allowed[i / 64] >> i % 64 & 1 ? row[i] : -INFINITY;
+        for (int k = 0; sampler_kernels_all[k]; k++) {
+            if (!sampler_kernels_all[k]->supported())
+                continue;
+            memcpy(got, row, sizeof got);
+            sampler_kernels_all[k]->rule_out(got, allowed, n);
+            assert_memory_equal(got, want, sizeof got);
+        }
+    }
 }
 
 TEST(an_output_does_not_end_before_it_has_its_least_tokens)
@@ -404,6 +427,7 @@ int main(void)
         cmocka_unit_test(a_seed_and_a_count_say_everything),
         cmocka_unit_test(penalties_move_what_they_name),
         cmocka_unit_test(bias_forces_and_forbids),
+        cmocka_unit_test(every_set_of_instructions_rules_out_the_same_logits),
         cmocka_unit_test(an_output_does_not_end_before_it_has_its_least_tokens),
         cmocka_unit_test(top_p_of_a_flat_distribution_keeps_its_share),
         cmocka_unit_test(extremes_do_not_break_a_draw),

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/engine/forward.h"
 #include "agent/engine/section_plan.h"
 #include "agent/engine/stage_int.h"
 #include "tests/test.h"
@@ -106,6 +107,59 @@ TEST(float32_logits_are_the_same_over_any_stages_and_slices)
         logits_of(cases[i].stages, cases[i].slice, COMPUTE_F32, got);
         if (memcmp(got, want, sizeof want) != 0)
             fail_msg("%d stages, slices of %u: other logits", cases[i].stages, cases[i].slice);
+    }
+}
+
+/* Rows between two stages that lie in memory of the device's own, three runs of which the second is
+ * dropped on its way, give what they give by the host. */
+TEST(rows_in_the_devices_memory_give_what_rows_of_the_host_give)
+{
+    enum { N = 30, LEFT = 20, SKIPPED = 7, ROWS = N + SKIPPED };
+    static float want[2 * V], got[2 * V], between[N * TINY_WIDTH];
+    static const enum dtype borders[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    const struct batch_run all[] =
+        {{.sequence = 1, .n_tokens = LEFT, .n_logits = 1},
+         {.sequence = 2, .n_tokens = SKIPPED, .row = LEFT},
+         {.sequence = 3, .n_tokens = N - LEFT, .n_logits = 1, .row = LEFT + SKIPPED}},
+                           left[] = {all[0], all[2]};
+    const uint32_t first_rows[] = {0, LEFT + SKIPPED};
+    uint32_t told[ROWS];
+    struct err e = {0};
+    memcpy(told, ids, LEFT * sizeof *ids);
+    memcpy(told + LEFT, ids + LEFT, (N - LEFT) * sizeof *ids);
+    for (size_t k = 0; k < sizeof borders / sizeof *borders; k++) {
+        struct stage *stages[2][2];
+        struct memory memory;
+        for (int i = 0; i < 4; i++) {
+            struct stage_config c = i % 2 ? config_of(2, TINY_LAYERS) : config_of(0, 2);
+            c.border = borders[k];
+            stages[i / 2][i % 2] = load(c);
+            for (uint64_t q = 1; q <= 3; q++)
+                assert_int_equal(stage_sequence_open(stages[i / 2][i % 2], q, TOKENS, &e), 0);
+        }
+        run(stages[0][0], left, 2, told, between);
+        run(stages[0][1], left, 2, between, want);
+
+        memmove(told + LEFT + SKIPPED, told + LEFT, (N - LEFT) * sizeof *ids);
+        assert_int_equal(
+            device->backend->memory_alloc(device, ROWS * TINY_WIDTH * sizeof(float), &memory, &e),
+            0);
+        const struct forward_device_rows to = {.memory = memory, .rows = ROWS},
+                                         from = {memory, ROWS, first_rows};
+        assert_int_equal(stage_submit_with(stages[1][0], all, 3, told, NULL,
+                                           &(struct stage_ways){.to = &to}, &e),
+                         0);
+        assert_int_equal(stage_complete(stages[1][0], &e), 0);
+        assert_int_equal(stage_submit_with(stages[1][1], left, 2, NULL, got,
+                                           &(struct stage_ways){.from = &from}, &e),
+                         0);
+        assert_int_equal(stage_complete(stages[1][1], &e), 0);
+        memmove(told + LEFT, told + LEFT + SKIPPED, (N - LEFT) * sizeof *ids);
+        if (memcmp(got, want, sizeof want) != 0)
+            fail_msg("%s: other logits", dtype_info(borders[k])->name);
+        device->backend->memory_release(device, &memory);
+        for (int i = 0; i < 4; i++)
+            stage_unload(&stages[i / 2][i % 2]);
     }
 }
 
@@ -737,6 +791,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(float32_logits_are_the_same_over_any_stages_and_slices),
+        cmocka_unit_test(rows_in_the_devices_memory_give_what_rows_of_the_host_give),
         cmocka_unit_test(auto_is_near_float32),
         cmocka_unit_test(sequences_in_one_batch_do_not_touch_each_other),
         cmocka_unit_test(a_sequence_that_moves_with_its_kv_goes_on_as_before),

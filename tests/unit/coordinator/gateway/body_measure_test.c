@@ -30,6 +30,34 @@ static int try(struct buffer *b, const char **param, struct err *e)
     return rc;
 }
 
+TEST(what_no_body_may_hold_is_told_with_the_member_that_it_is_in)
+{
+    static const struct {
+        const char *begin, *item, *end, *param, *says;
+        size_t n;
+    } cases[] = {
+        {"{\"n\":1,\"messages\":", "[", "", "messages", "messages: the body is nested deeper", 100},
+        {"{\"n\":1,\"odd\":", "[", "", NULL, "64 levels, in its member \"odd\"", 100},
+        {"{\"odd\":[", "{}", "]}", NULL, "are the most, in its member \"odd\"", 80000},
+        {"{\"query\":1,\"documents\":[", "{}", "]}", "documents", "documents: the body holds",
+         80000},
+        {"", "[", "", NULL, "64 levels", 100},
+        {"{\"stop\":[\"a\\u0000\"],\"n\":1", "", "}", "stop", "stop: the body holds \\u0000", 0},
+        {"{\"user\":\"\xC3\"}", "", "", NULL, "at byte 9, in its member \"user\"", 0},
+        {"{\"user\":1,\"\xC3\":2}", "", "", NULL, "at byte 11", 0}, /* which is in no member yet */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *param = NULL;
+        struct err e = {0};
+        struct buffer b = body_of(cases[i].begin, cases[i].item, cases[i].n, cases[i].end);
+        assert_int_equal(try(&b, &param, &e), HP_EINVAL);
+        if (!strstr(e.text, cases[i].says) || !param != !cases[i].param ||
+            (param && strcmp(param, cases[i].param) != 0))
+            fail_msg("%s: %s", param ? param : "-", e.text);
+        assert_true(i + 1 < sizeof cases / sizeof *cases || !strstr(e.text, "member"));
+    }
+}
+
 TEST(what_costs_too_much_is_refused_by_its_field_and_less_is_not)
 {
     static const struct {
@@ -66,6 +94,24 @@ TEST(what_costs_too_much_is_refused_by_its_field_and_less_is_not)
         assert_memory_equal(e.text, cases[i].param, strlen(cases[i].param));
         assert_non_null(strstr(e.text, ": the body holds too many values"));
     }
+}
+
+TEST(several_texts_cost_together_what_one_may)
+{
+    size_t left = BODY_MAX_COST;
+    struct err e = {0};
+    json_t *root = NULL;
+    struct buffer one = body_of("{\"a\":[", "[]", 30000, "]}");
+    for (int i = 0; i < 3; i++) {
+        int rc =
+            body_measure_load_within(buffer_cstr(&one), one.size, NULL, &left, &root, NULL, &e);
+        assert_int_equal(rc, i < 2 ? 0 : HP_EINVAL);
+        json_decref(root);
+        root = NULL;
+    }
+    assert_int_equal(left, 0);
+    assert_non_null(strstr(e.text, "too many values"));
+    buffer_free(&one);
 }
 
 /* What looks like structure within texts is none. */
@@ -264,7 +310,9 @@ TEST(token_ids_and_long_texts_stand_beside_each_other)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_no_body_may_hold_is_told_with_the_member_that_it_is_in),
         cmocka_unit_test(what_costs_too_much_is_refused_by_its_field_and_less_is_not),
+        cmocka_unit_test(several_texts_cost_together_what_one_may),
         cmocka_unit_test(texts_are_not_measured_as_structure),
         cmocka_unit_test(tensors_are_counted_by_their_values_alone),
         cmocka_unit_test(token_ids_are_read_and_leave_an_empty_list),

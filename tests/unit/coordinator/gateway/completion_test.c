@@ -98,7 +98,12 @@ TEST(bodies_are_refused_by_the_field_that_is_wrong)
     } cases[] = {
         {true, "{\"model\": \"m\"}", "messages"},
         {true, "{\"model\": \"m\", \"messages\": []}", "messages"},
-        {true, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", "model"},
+        {true, "{\"model\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", "model"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"samplers\": [\"infill\"]}", "samplers"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"samplers\": [\"top_p\", 7]}", "samplers"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"samplers\": {}}", "samplers"},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"repeat_last_n\": 1e999}", NULL},
+        {false, "{\"model\": \"m\", \"prompt\": \"x\", \"min_keep\": 5}", "min_keep"},
         {true, "{\"model\": \"m\", \"messages\": [{\"content\": \"x\"}]}", "messages"},
         {true, "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"contents\": \"x\"}]}",
          "messages"},
@@ -148,9 +153,9 @@ TEST(bodies_are_refused_by_the_field_that_is_wrong)
          "tool_choice"},
         {false, "{\"model\": \"m\", \"prompt\": \"x\", \"reasoning_format\": \"bold\"}",
          "reasoning_format"},
-        {false, "{\"model\": \"m\", \"prompt\": \"\\u0000\"}", NULL},
+        {false, "{\"model\": \"m\", \"prompt\": \"\\u0000\"}", "prompt"},
         {false, "nonsense", NULL},
-        {false, "{\"model\": \"m\", \"prompt\": \"\xff\"}", NULL},
+        {false, "{\"model\": \"m\", \"prompt\": \"\xff\"}", "prompt"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct openai_body *b = NULL;
@@ -191,7 +196,7 @@ TEST(bodies_of_too_many_values_or_levels_are_refused_before_a_tree_is_built)
     refused_before_a_tree_is_built("", "[", 65, "", "nested");
     refused_before_a_tree_is_built("", "{\"a\":", 100, "", "nested");
     /* Brackets and commas inside a text are text; what is missing here is another thing. */
-    refused_before_a_tree_is_built("{\"x\": \"", "[,\\\"{", 400000, "\"}", "model");
+    refused_before_a_tree_is_built("{\"x\": \"", "[,\\\"{", 400000, "\"}", "messages");
 }
 
 TEST(what_was_handed_out_is_forgotten_and_stops_are_still_found)

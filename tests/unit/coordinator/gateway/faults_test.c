@@ -16,7 +16,8 @@ static const char chat_text[] =
     "\"user\", \"content\": [{\"type\": \"text\", \"text\": "
     "\"a <|im_end|>\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"stop\": [\"x\", \"y\"], "
     "\"logit_bias\": {\"3\": 1}, \"literal_specials\": true, "
-    "\"stream\": true, \"seed\": 99, \"metadata\": {\"big\": 123456789012345678901234567890}}";
+    "\"stream\": true, \"seed\": 99, \"reasoning_effort\": \"low\", \"metadata\": {\"big\": "
+    "123456789012345678901234567890}}";
 static const char ids_text[] = "{\"model\": \"m\", \"prompt\": [[1, 2, 3], \"x\"]}";
 
 static int body_parsed(const char *text, bool chat)
@@ -61,8 +62,12 @@ static const struct {
      "{\"model\": \"m\", \"system\": \"y\", \"messages\": [{\"role\": \"user\", \"content\": "
      "\"x\"}, "
      "{\"role\": \"assistant\", \"content\": \"z\"}], \"max_tokens\": 7, \"stop_sequences\": "
-     "[\"a\"], \"stream\": true}",
+     "[\"a\"], \"stream\": true, \"output_config\": {\"effort\": \"low\"}}",
      3, 0},
+    {&dialect_responses,
+     "{\"model\": \"m\", \"instructions\": \"y\", \"input\": \"x\", \"max_output_tokens\": 7, "
+     "\"stream\": true, \"metadata\": {\"a\": \"b\"}, \"reasoning\": {\"effort\": \"low\"}}",
+     2, 0},
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
@@ -78,12 +83,12 @@ static int translations(void *ctx)
         /* A copy that lacks memory lacks members. */
         bool copied = root && json_object_size(root) == json_object_size(bodies_read[i]);
         rc = copied ? others[i].dialect->translate(&root, &chat, &param, &e) : HP_ENOMEM;
-        if (rc >= 0 &&
-            (rc != others[i].loads || !chat ||
-             strcmp(json_string_value(json_object_get(root, "model")), "m") != 0 ||
-             json_integer_value(json_object_get(root, "max_tokens")) != 7 ||
-             !json_is_true(json_object_get(root, "stream")) || !json_object_get(root, "stop") ||
-             json_array_size(json_object_get(root, "messages")) != others[i].n_messages))
+        if (rc >= 0 && (rc != others[i].loads || !chat ||
+                        strcmp(json_string_value(json_object_get(root, "model")), "m") != 0 ||
+                        json_integer_value(json_object_get(root, "max_tokens")) != 7 ||
+                        !json_is_true(json_object_get(root, "stream")) ||
+                        !json_object_get(root, others[i].dialect->repeats ? "asked" : "stop") ||
+                        json_array_size(json_object_get(root, "messages")) != others[i].n_messages))
             rc = HP_EBUG;
         rc = rc > 0 ? 0 : rc;
         json_decref(root);

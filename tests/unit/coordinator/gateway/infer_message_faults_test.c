@@ -6,7 +6,7 @@
 #include "tests/unit/faults.h"
 
 static const struct infer_tensor tensors[] = {{"x", ND_F32, 2, {-1, 2}}};
-static const struct infer_model model = {"m", tensors, tensors, 1, 1, 1024};
+static const struct infer_model model = {"m", tensors, tensors, 1, 1, 1024, false};
 
 /* The message is read, answered, and the model told of; nothing is half done. */
 static int message_answered(void *ctx)

@@ -15,7 +15,7 @@ static const struct infer_tensor outputs[] = {
     {"classes", ND_F32, 2, {-1, 3}},
     {"sure", ND_BOOL, 1, {-1}},
 };
-static const struct infer_model model = {"m", inputs, outputs, 2, 2, 1024};
+static const struct infer_model model = {"m", inputs, outputs, 2, 2, 1024, false};
 
 static const float pixels[4] = {1, 2, 3.5f, -4};
 static const int64_t ids[2] = {7, -8};

@@ -14,7 +14,7 @@ static const struct infer_tensor outputs[] = {
     {"classes", ND_F32, 2, {-1, 3}},
     {"sure", ND_BOOL, 1, {-1}},
 };
-static const struct infer_model model = {"m", inputs, outputs, 2, 2, 1024};
+static const struct infer_model model = {"m", inputs, outputs, 2, 2, 1024, false};
 
 static const char both[] =
     "{\"id\":\"a\",\"inputs\":["
@@ -48,6 +48,28 @@ TEST(json_and_binary_tensors_are_read_into_the_models_order)
     assert_int_equal(r.outputs[0], 1);
     assert_true(r.binary[0] && !r.binary[1]);
     infer_request_free(&r);
+}
+
+TEST(tensors_behind_json_of_any_length_stay_where_they_are_where_they_are_copied_anyway)
+{
+    struct infer_model copied = model;
+    copied.copies_inputs = true;
+    char json[sizeof both + 8] = "";
+    for (size_t spaces = 0; spaces < 8; spaces++) {
+        struct infer_request r;
+        struct err e = {0};
+        snprintf(json, sizeof json, "%s%.*s", both, (int)spaces, "        ");
+        for (int copies = 0; copies < 2; copies++) {
+            struct buffer body = body_of(json, pixels, sizeof pixels);
+            assert_int_equal(
+                infer_request_read(copies ? &copied : &model, &body, strlen(json), &r, &e), 0);
+            bool in_body = r.inputs[0].data == r.body.data + strlen(json);
+            bool aligned = (uintptr_t)(r.body.data + strlen(json)) % sizeof *pixels == 0;
+            assert_int_equal(in_body, copies || aligned);
+            assert_memory_equal(r.inputs[0].data, pixels, sizeof pixels);
+            infer_request_free(&r);
+        }
+    }
 }
 
 TEST(an_answer_has_the_outputs_that_were_asked_for_and_null_for_what_is_no_number)
@@ -168,6 +190,8 @@ int main(void)
     srand(13);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_and_binary_tensors_are_read_into_the_models_order),
+        cmocka_unit_test(
+            tensors_behind_json_of_any_length_stay_where_they_are_where_they_are_copied_anyway),
         cmocka_unit_test(
             an_answer_has_the_outputs_that_were_asked_for_and_null_for_what_is_no_number),
         cmocka_unit_test(what_it_took_is_told_where_it_was_asked_for),

@@ -1,8 +1,11 @@
 /* What is written by hand must read as what a JSON library would have written. */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/env.h"
+#include "coordinator/gateway/dialect.h"
 #include "coordinator/gateway/json_write.h"
 #include "coordinator/gateway/openai.h"
 #include "coordinator/gateway/openai_json.h"
@@ -66,6 +69,67 @@ TEST(chunks_are_byte_for_byte_what_jansson_writes)
     assert_event(&out, envelope(&plain, "text_completion",
                                 json_pack("{s:i, s:s, s:n, s:s}", "index", 0, "text", "",
                                           "logprobs", "finish_reason", "stop")));
+}
+
+TEST(a_piece_tells_the_tokens_so_far_where_that_is_asked_for)
+{
+    struct request_usage so_far = {.prompt_tokens = 7, .output_tokens = 3};
+    struct openai_head h = chat;
+    struct buffer out = {0};
+    h.tells_usage = true;
+    h.usage = &so_far;
+    openai_event_text(&out, &h, 0, "a", 1);
+    json_t *value = envelope(&h, "chat.completion.chunk",
+                             json_pack("{s:i, s:{s:s}, s:n, s:n}", "index", 0, "delta", "content",
+                                       "a", "logprobs", "finish_reason"));
+    json_object_set_new(value, "usage",
+                        json_pack("{s:i, s:i, s:i}", "prompt_tokens", 7, "completion_tokens", 3,
+                                  "total_tokens", 10));
+    assert_event(&out, value);
+}
+
+/* The data of an event, which is taken off the text. */
+static json_t *event_next(const char **text, const char *type)
+{
+    char head[80];
+    int n = snprintf(head, sizeof head, "event: %s\ndata: ", type);
+    if (strncmp(*text, head, (size_t)n) != 0)
+        fail_msg("no %s in %s", type, *text);
+    const char *end = strstr(*text, "\n\n");
+    assert_non_null(end);
+    json_t *got = json_loadb(*text + n, (size_t)(end - *text - n), JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(got);
+    *text = end + 2;
+    return got;
+}
+
+TEST(a_response_that_fails_goes_on_with_its_numbers_and_ends)
+{
+    struct answer_blocks blocks = {0};
+    struct openai_head h = {.dialect = &dialect_responses, .id = "resp_1", .model = "m"};
+    struct buffer out = {0};
+    h.blocks = &blocks;
+    dialect_responses.begin(&out, &h, 0);
+    dialect_responses.text(&out, &h, 0, "So", 2);
+    size_t begun = out.size;
+    uint64_t events = blocks.events;
+    (dialect_responses.fail)(&out, &h, 503, "agent \"a\" was lost", "link");
+    const char *rest = buffer_cstr(&out) + begun;
+    json_t *error = event_next(&rest, "error"), *failed = event_next(&rest, "response.failed");
+    const json_t *response = json_object_get(failed, "response");
+    assert_int_equal(json_integer_value(json_object_get(error, "sequence_number")), events);
+    assert_string_equal(json_string_value(json_object_get(error, "message")),
+                        "agent \"a\" was lost");
+    assert_int_equal(json_integer_value(json_object_get(failed, "sequence_number")), events + 1);
+    assert_string_equal(json_string_value(json_object_get(response, "status")), "failed");
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(response, "error"), "code")), "link");
+    assert_string_equal(rest, "");
+    json_decref(error);
+    json_decref(failed);
+    buffer_free(&out);
+    buffer_free(&blocks.said);
+    buffer_free(&blocks.items);
 }
 
 TEST(every_control_character_and_every_length_reads_back)
@@ -142,6 +206,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_are_byte_for_byte_what_jansson_writes),
+        cmocka_unit_test(a_piece_tells_the_tokens_so_far_where_that_is_asked_for),
+        cmocka_unit_test(a_response_that_fails_goes_on_with_its_numbers_and_ends),
         cmocka_unit_test(every_control_character_and_every_length_reads_back),
         cmocka_unit_test(errors_are_valid_json_whatever_bytes_they_quote),
         cmocka_unit_test(a_stream_with_room_in_its_buffer_allocates_nothing),

@@ -3,7 +3,7 @@
 #include "tests/test.h"
 
 static const struct infer_tensor tensor = {"x", ND_F32, 1, {-1}};
-static const struct infer_model model = {"m", &tensor, &tensor, 1, 1, 1000};
+static const struct infer_model model = {"m", &tensor, &tensor, 1, 1, 1000, true};
 
 /* Bodies that are never looked at. */
 static int body_read(const struct infer_model *m, struct buffer *body, size_t json_bytes,

@@ -25,7 +25,8 @@ static int on_text(void *ctx, const char *client, const char *name, struct pool_
 {
     const struct pools_played *p = ctx;
     (void)client, (void)name, (void)e;
-    *out = (struct pool_text){(struct model *)(void *)&handle, 8, p->rows};
+    *out =
+        (struct pool_text){.model = (struct model *)(void *)&handle, .longest = 8, .rows = p->rows};
     return 0;
 }
 

@@ -1,7 +1,9 @@
 /* What may pass of HTTP/2 to a library that parses it, and the thread that carries it. */
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -229,18 +231,58 @@ TEST(who_does_not_read_loses_nothing_of_what_is_large)
     guarded_end(&g);
 }
 
-TEST(a_stranger_of_http1_is_told_what_this_is)
+/* Until what was sent on has been taken. */
+static void sent_await(int fd)
 {
+    int left = 1;
+    for (int i = 0; i < 30000 && left; i++) {
+        assert_int_equal(ioctl(fd, SIOCOUTQ, &left), 0);
+        usleep(1000);
+    }
+    assert_int_equal(left, 0);
+}
+
+/* As clients do, who tell how much they have read while they read. */
+TEST(last_words_reach_a_stranger_who_goes_on_talking)
+{
+    static const uint8_t window[HEAD_BYTES + 4] = {0, 0, 4, 8};
     struct guarded g = guarded();
-    static const char asked[] = "GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n";
-    uint8_t got[1024] = {0};
-    assert_int_equal(send(g.library, "binary", 6, 0), 6);
-    assert_int_equal(send(g.stranger, asked, sizeof asked - 1, 0), sizeof asked - 1);
-    bytes_read(g.stranger, got, sizeof got - 1);
-    assert_memory_equal(got, "HTTP/1.1 505 ", 13);
-    assert_non_null(strstr((char *)got, "gRPC"));
-    assert_int_equal(bytes_read(g.library, got, 1), 0);
+    static uint8_t some[65536], got[4 << 20];
+    size_t n = 0;
+    assert_int_equal(send(g.stranger, PREFACE, PREFACE_BYTES, 0), PREFACE_BYTES);
+    assert_int_equal(bytes_read(g.library, got, PREFACE_BYTES), PREFACE_BYTES);
+    struct pollfd room = {.fd = g.library, .events = POLLOUT};
+    while (poll(&room, 1, 200) == 1) { /* until it is full on both sides of the guard */
+        ssize_t more = send(g.library, some, sizeof some, MSG_DONTWAIT);
+        n += more > 0 ? (size_t)more : 0;
+    }
+    assert_in_range(n, sizeof some, sizeof got - 1);
+    close(g.library);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(send(g.stranger, window, sizeof window, MSG_NOSIGNAL), sizeof window);
+        sent_await(g.stranger);
+    }
+    assert_int_equal(bytes_read(g.stranger, got, sizeof got), n);
+    g.library = -1;
     guarded_end(&g);
+}
+
+TEST(a_stranger_of_http1_or_tls_is_told_what_this_is)
+{
+    static const char http[] = "GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n", tls[] = "\26\3\1\0\4hello";
+    const char *const asked[] = {http, tls};
+    const size_t sizes[] = {sizeof http - 1, 9};
+    for (int i = 0; i < 2; i++) {
+        struct guarded g = guarded();
+        uint8_t got[1024] = {0};
+        assert_int_equal(send(g.library, "binary", 6, 0), 6);
+        assert_int_equal(send(g.stranger, asked[i], sizes[i], 0), sizes[i]);
+        bytes_read(g.stranger, got, sizeof got - 1);
+        assert_memory_equal(got, "HTTP/1.1 505 ", 13);
+        assert_non_null(strstr((char *)got, "gRPC"));
+        assert_int_equal(bytes_read(g.library, got, 1), 0);
+        guarded_end(&g);
+    }
 }
 
 TEST(headers_without_end_end_the_connection_and_no_other)
@@ -288,7 +330,8 @@ int main(void)
         cmocka_unit_test(resets_of_all_connections_are_bounded_together),
         cmocka_unit_test(bytes_pass_both_ways_and_ends_pass_too),
         cmocka_unit_test(who_does_not_read_loses_nothing_of_what_is_large),
-        cmocka_unit_test(a_stranger_of_http1_is_told_what_this_is),
+        cmocka_unit_test(last_words_reach_a_stranger_who_goes_on_talking),
+        cmocka_unit_test(a_stranger_of_http1_or_tls_is_told_what_this_is),
         cmocka_unit_test(headers_without_end_end_the_connection_and_no_other),
         cmocka_unit_test(what_waits_is_dropped_once_the_stranger_is_gone),
     };

@@ -16,6 +16,13 @@ static const struct grammar_kind others[] = {
     {"any but some", KIND_REGULAR, "\"([^\"\\\\i]|i([^\"\\\\d]|d[^\"\\\\]))[^\"\\\\]*\""},
     {"lines without letters", KIND_REGULAR, "([^a-zA-Z\n]*\n)+"},
     {"more words than a set has places", KIND_WORDS, "12000"},
+    {"letters that end in wide ones", KIND_REGULAR,
+     "([a-z ]{1,9}[\u00e0-\u00ff\u0430-\u044f]|[a-z ]+[!?])+"},
+    {"kinds with two rests", KIND_REGULAR, "([\ua000-\uc000]1|[\ud000-\ud7a0]2| )+"},
+    {"names and words among them", KIND_REGULAR, "([ \\n]*(if|for|case 1|[a-z_][a-z0-9_]*)[;(.])+"},
+    {"a letter apart", KIND_REGULAR, "( ?([a-hj-z][a-z]*|i[0-9]+)[.!])+"},
+    {"names of two letters and more", KIND_REGULAR, "( ?[A-Z][a-z]{1,5}[.!]?)+"},
+    {"counted with marks behind", KIND_REGULAR, "([a-z ]{4,7}[.!?]+)+"},
     {"nested marks", KIND_GBNF,
      "root ::= (\"(\" root \")\" | \"[\" root \"]\" | word)+\nword ::= [^()\\[\\]]"},
 };
@@ -69,15 +76,56 @@ static void kind_check(const struct grammar_kind *kind, const struct token_tree 
     buffer_free(&wire);
 }
 
-TEST(masks_allow_the_tokens_that_can_be_read_byte_by_byte_and_no_others)
+/* What words of a language are not: pieces of all sorts, most behind a space, so that tokens differ
+ * from what grammars allow at each of their characters. */
+static struct token_tree *mixed_tree(void)
 {
-    struct token_tree *t = made_tree(TOKENS);
+    enum { N = 20000, ROOM = 40 };
+    static const char *const pieces[] = {"a", "b", "g", "if", "for", "z",  "Q",  "B", "7",  "_",
+                                         "0", ".", "!", "?",  ";",   "(",  "\n", " ", "é",  "ж",
+                                         "x", "i", "c", "e",  "\"",  "\\", ",",  "-", "한", "世"};
+    enum { PIECES = sizeof pieces / sizeof *pieces, LETTERS = 6 };
+    static struct made_tokens v;
+    struct token_tree *t = NULL;
+    uint64_t state = 21;
+    v = (struct made_tokens){.wanted = N, .texts = calloc(N, sizeof *v.texts)};
+    for (int b = 0; b < 256; b++)
+        vocabulary_add(&v, (const char[]){(char)b}, 1);
+    while (v.n < N) {
+        char text[ROOM] = " ";
+        size_t n = 1 + random_next(&state) % 6, few = random_next(&state) % 3 ? LETTERS : PIECES;
+        for (size_t i = 0; i < n; i++) /* letters, then anything */
+            strcat(text, pieces[random_next(&state) % (i + 2 < n ? few : (size_t)PIECES)]);
+        size_t from = random_next(&state) % 10 < 3;
+        vocabulary_add(&v, text + from, strlen(text) - from);
+    }
+    for (uint32_t i = 0; i < v.n; i++)
+        v.texts[i].bytes = (const char *)v.bytes.data + (size_t)v.texts[i].bytes;
+    assert_int_equal(token_tree_make(v.texts, v.n, &t, NULL), 0);
+    free(v.texts);
+    buffer_free(&v.bytes);
+    return t;
+}
+
+static void kinds_check(struct token_tree *t)
+{
     assert_non_null(t);
+    assert_non_null(t->spaced);
     for (size_t i = 0; i < GRAMMAR_KINDS; i++)
         kind_check(&grammar_kinds[i], t);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         kind_check(&others[i], t);
     token_tree_destroy(&t);
+}
+
+TEST(masks_allow_the_tokens_that_can_be_read_byte_by_byte_and_no_others)
+{
+    kinds_check(made_tree(TOKENS));
+}
+
+TEST(masks_of_tokens_that_mix_characters_are_those_that_can_be_read_byte_by_byte)
+{
+    kinds_check(mixed_tree());
 }
 
 /* Where all tokens below one byte end within a character, what is behind it says nothing of them.
@@ -106,6 +154,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_of_a_range_are_told_apart_by_their_last_bytes),
+        cmocka_unit_test(
+            masks_of_tokens_that_mix_characters_are_those_that_can_be_read_byte_by_byte),
         cmocka_unit_test(masks_allow_the_tokens_that_can_be_read_byte_by_byte_and_no_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

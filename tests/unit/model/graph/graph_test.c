@@ -164,8 +164,9 @@ TEST(a_view_keeps_the_value_that_it_is_a_part_of)
                                   narrow[] = {{.symbol = GRAPH_TOKENS}, {.size = 8}};
     struct graph_value values[6];
     for (int v = 0; v < 6; v++)
-        values[v] = (struct graph_value){"v", DTYPE_F32, v ? VALUE_MADE : VALUE_INPUT, 2,
-                                         v == 1 || v == 4 ? wide : narrow};
+        values[v] = (struct graph_value){
+            "v",  DTYPE_F32, v ? VALUE_MADE : VALUE_INPUT, 2, v == 1 || v == 4 ? wide : narrow,
+            false};
     static const int numbers[] = {0, 1, 2, 3, 4, 5};
     const struct graph_op ops[] = {
         {.kind = OP_GELU,
@@ -205,6 +206,7 @@ TEST(a_view_keeps_the_value_that_it_is_a_part_of)
     assert_int_equal(s.views[3].of, 1);
     assert_int_equal(s.views[3].first, 12);
     assert_int_equal(s.buffer_of[3], s.buffer_of[1]);
+    assert_int_equal(s.last_read[1], s.last_read[3]); /* by who reads a part of it */
     assert_int_not_equal(s.buffer_of[4], s.buffer_of[1]);
     assert_int_not_equal(s.buffer_of[5], s.buffer_of[1]);
     graph_section_free(&s);
@@ -232,6 +234,36 @@ TEST(a_section_runs_the_prelude_it_reads_and_no_more)
     tiny_model_free(&m);
 }
 
+static bool is_output(const struct graph_section *s, int value)
+{
+    for (int i = 0; i < s->n_outputs; i++)
+        if (s->outputs[i] == value)
+            return true;
+    return false;
+}
+
+/* Rows that leave, or of which rows are wanted again and again, stay. */
+TEST(a_section_knows_who_reads_a_value_last)
+{
+    struct tiny_model *m = tiny_model_make(1);
+    struct graph_section s;
+    struct err e = {0};
+    int stay = 0;
+    assert_int_equal(graph_section_make(&m->graph, 0, TINY_LAYERS, sizes, &s, &e), 0);
+    for (int i = 0; i < s.n_ops; i++) {
+        int out = s.ops[i]->outputs[0], last = SECTION_NEVER;
+        for (int j = i + 1; j < s.n_ops; j++)
+            for (int k = 0; k < s.ops[j]->n_inputs; k++)
+                last = s.ops[j]->inputs[k] == out ? j : last;
+        bool stays = is_output(&s, out) || (i < s.first_wanted_op && last >= s.first_wanted_op);
+        assert_int_equal(s.last_read[out], stays ? s.n_ops : last);
+        stay += stays;
+    }
+    assert_int_equal(stay, 2);
+    graph_section_free(&s);
+    tiny_model_free(&m);
+}
+
 TEST(a_section_of_many_blocks_needs_no_more_memory_than_one)
 {
     struct tiny_model *m = tiny_model_make(1);
@@ -255,6 +287,7 @@ int main(void)
         cmocka_unit_test(no_buffer_is_taken_from_a_value_that_is_read_later),
         cmocka_unit_test(a_view_keeps_the_value_that_it_is_a_part_of),
         cmocka_unit_test(a_section_runs_the_prelude_it_reads_and_no_more),
+        cmocka_unit_test(a_section_knows_who_reads_a_value_last),
         cmocka_unit_test(a_section_of_many_blocks_needs_no_more_memory_than_one),
     };
     return cmocka_run_group_tests_name("graph", tests, NULL, NULL);

@@ -17,7 +17,7 @@ static int check(json_t *c)
     struct buffer got = {0}, wanted = {0};
     struct err e = {0};
     if (pretokenizer_add_split(&p, regex, SPLIT_ISOLATED, false, &e) < 0 ||
-        pretokenize(&p, text, strlen(text), true, &w, &e) < 0)
+        pretokenizer_run(&p, text, strlen(text), true, &w, &e) < 0)
         fail_msg("%s: %s", regex, e.text);
     const struct word *words = (const struct word *)(const void *)w.ranges.data;
     for (size_t i = 0; i < w.ranges.size / sizeof *words; i++)

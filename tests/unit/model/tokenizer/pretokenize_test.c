@@ -16,7 +16,7 @@ static void expect_words(const struct pretokenizer *p, const char *text, const c
     struct words w = {0};
     struct buffer got = {0};
     struct err e = {0};
-    if (pretokenize(p, text, strlen(text), true, &w, &e) < 0)
+    if (pretokenizer_run(p, text, strlen(text), true, &w, &e) < 0)
         fail_msg("%s: %s", text, e.text);
     const struct word *words = (const struct word *)(const void *)w.ranges.data;
     for (size_t i = 0; i < w.ranges.size / sizeof *words; i++) {
@@ -177,7 +177,7 @@ TEST(hostile_patterns_are_stopped_by_name_in_time)
         text[63] = cases[i].size == 64 ? 'b' : 'a';
         assert_int_equal(pretokenizer_add_split(&p, cases[i].regex, SPLIT_ISOLATED, false, &e), 0);
         clock_t before = clock();
-        int rc = pretokenize(&p, text, cases[i].size, true, &w, &e);
+        int rc = pretokenizer_run(&p, text, cases[i].size, true, &w, &e);
         double seconds = (double)(clock() - before) / CLOCKS_PER_SEC,
                allowed = 1 + (double)cases[i].size * 4e-6;
         if (rc != HP_ELIMIT || !strstr(e.text, "the tokenizer's pattern \"") ||
@@ -220,9 +220,9 @@ TEST(text_is_normalised_step_by_step)
     };
     struct buffer out = {0}, scratch = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(
-            normalize(cases[i].n, cases[i].text, strlen(cases[i].text), true, &out, &scratch, NULL),
-            0);
+        assert_int_equal(normalizer_run(cases[i].n, cases[i].text, strlen(cases[i].text), true,
+                                        &out, &scratch, NULL),
+                         0);
         assert_string_equal(buffer_cstr(&out), cases[i].expected);
     }
     buffer_free(&out);
@@ -238,7 +238,7 @@ TEST(a_long_run_of_marks_is_ordered_without_quadratic_time)
     for (size_t i = 0; i < PAIRS; i++)
         memcpy(text + 4 * i, "\u0301\u0323", 4);
     struct buffer out = {0}, scratch = {0};
-    assert_int_equal(normalize(&nfd, text, PAIRS * 4, true, &out, &scratch, NULL), 0);
+    assert_int_equal(normalizer_run(&nfd, text, PAIRS * 4, true, &out, &scratch, NULL), 0);
     assert_int_equal(out.size, PAIRS * 4);
     assert_memory_equal(out.data, "\u0323\u0323", 4);
     assert_memory_equal(out.data + out.size - 4, "\u0301\u0301", 4);

@@ -50,7 +50,7 @@ static void run(const struct dispatch_topology *t, const struct simulate_options
     for (int m = 0; m < t->n_models; m++)
         rates[m] = load * t->models[m].rate;
     arrivals_init(a, ARRIVALS_POISSON, rates, t->n_models, 4, seed);
-    if (simulate(t, o, arrivals_next, a, r, &e) < 0)
+    if (simulate_run(t, o, arrivals_next, a, r, &e) < 0)
         fail_msg("%s", e.text);
     free(a);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "planners/pools/check.h"
+#include "planners/pools/fastest.h"
 #include "planners/pools/pools.h"
 #include "planners/pools/relax.h"
 #include "tests/test.h"
@@ -238,6 +239,68 @@ TEST(limited_assignments_are_kept_on_large_clusters)
     example_free(&x);
 }
 
+/* Least seconds from a layer on, behind a stage on kind `from` (-1: none), in so many stages. */
+static double brute_fastest(const struct pools_problem *p, int batch, int first, int from, int left)
+{
+    const struct pools_model *m = &p->models[0];
+    double best = INFINITY;
+    for (int k = 0; left > 0 && k < p->n_kinds; k++)
+        for (int share = 0; share < p->kinds[k].n_shares; share++)
+            for (int end = first + 1; end <= m->n_layers; end++) {
+                double seconds = pools_compute_s(m, k, share, batch, first, end);
+                if (from >= 0)
+                    seconds += pools_transfer_s(p, m, first, from, k) * m->batches[batch] +
+                               p->kinds[from].latency_s + p->kinds[k].latency_s;
+                if (end < m->n_layers)
+                    seconds += brute_fastest(p, batch, end, k, left - 1);
+                best = seconds < best ? seconds : best;
+            }
+    return best;
+}
+
+TEST(the_fastest_pipeline_is_that_of_exhaustive_search)
+{
+    int cut = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct example x;
+        struct pools_problem p = {0};
+        struct err e = {0};
+        int stages = 1 + (int)(seed % 3);
+        example_make(&(struct example_options){.n_kinds = 2 + (int)(seed % 2),
+                                               .counts = {2, 2, 2},
+                                               .per_node = 1,
+                                               .n_models = 1,
+                                               .max_stages = stages,
+                                               .slo_s = 0.05,
+                                               .nic_bytes_per_s = seed % 4 ? 1e10 : 1e8,
+                                               .max_batch = 2,
+                                               .shares = 2,
+                                               .seed = seed},
+                     &x);
+        assert_int_equal(pools_problem_make(&x.c, &x.w, &p, &e), 0);
+        struct pools_model *m = &p.models[0];
+        /* A kind has no times for the last layer, another none for the first. */
+        int n = m->n_layers + 1;
+        for (int k = 0; k < 2; k++)
+            for (int s = 0; s < WORKLOAD_MAX_SHARES * m->n_batches; s++)
+                for (int i = 0; i < n; i++)
+                    m->compute_s[((k * WORKLOAD_MAX_SHARES * m->n_batches + s) * n + (k ? 0 : i)) *
+                                     n +
+                                 (k ? i : m->n_layers)] = NAN;
+        double wanted = INFINITY;
+        for (int b = 0; b < m->n_batches; b++)
+            wanted = fmin(wanted, brute_fastest(&p, b, 0, -1, stages) + pools_batching_s(m, b));
+        struct pools_fastest f = pools_fastest_find(&p, 0, stages);
+        if (isfinite(wanted) ? !(fabs(f.seconds - wanted) < 1e-12) : isfinite(f.seconds))
+            fail_msg("seed %llu: %g, and %g by trying all", (unsigned long long)seed, f.seconds,
+                     wanted);
+        cut += isfinite(f.seconds) && f.n_stages > 1 && f.kinds[0] != 1 && f.kinds[f.n_stages - 1];
+        pools_problem_free(&p);
+        example_free(&x);
+    }
+    assert_true(cut > 5);
+}
+
 TEST(a_deadline_that_nothing_meets_is_infeasible_and_says_why)
 {
     struct example x;
@@ -258,6 +321,7 @@ TEST(a_deadline_that_nothing_meets_is_infeasible_and_says_why)
         .cluster = &x.c, .workload = &x.w, .share_devices = -1, .slo_margin = -1, .env = &env_real};
     assert_int_equal(pools_plan(&rq, &a, &e), HP_EINFEASIBLE);
     assert_non_null(strstr(e.text, "m0: no pipeline meets its deadline: 1 ms"));
+    assert_non_null(strstr(e.text, "and one request takes at least "));
     pools_answer_free(&a);
     example_free(&x);
 }
@@ -302,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_large_cluster_is_planned_near_the_relaxation),
         cmocka_unit_test(limited_assignments_are_kept),
         cmocka_unit_test(limited_assignments_are_kept_on_large_clusters),
+        cmocka_unit_test(the_fastest_pipeline_is_that_of_exhaustive_search),
         cmocka_unit_test(a_deadline_that_nothing_meets_is_infeasible_and_says_why),
         cmocka_unit_test(the_published_programme_agrees_on_a_small_cluster),
     };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/backend/backend.h"
+#include "agent/backend/cpu/blocks.h"
 #include "common/env.h"
 #include "tests/share.h"
 #include "tests/test.h"
@@ -137,7 +138,8 @@ static void check_matrix(struct device *d, const struct matrix *m, bool f32)
 
 TEST(products_are_right_in_every_quantised_format_at_its_own_size)
 {
-    static const char *const kernels[] = {"plain", "avx2", "avx_vnni", "avx512", "avx512_bf16"};
+    static const char *const kernels[] = {"plain",  "avx2",        "avx_vnni",
+                                          "avx512", "avx512_bf16", "amx"};
     for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
         if (dtype_info((enum dtype)t)->block_elements == 1)
             continue;
@@ -252,6 +254,23 @@ TEST(scratch_of_products_is_known_before)
     free(m.values);
 }
 
+TEST(rows_of_quantised_products_go_by_whole_tiles)
+{
+    struct matrix quantised = matrix_make(DTYPE_Q4_K, OUTPUTS, INPUTS),
+                  plain = matrix_make(DTYPE_F16, OUTPUTS, INPUTS);
+    struct device *d = open_cpu(NULL, 1);
+    const struct backend *b = d->backend;
+    uint32_t step = b->matmul_row_step(d, &quantised.weight, WEIGHT_MATMUL, false);
+    assert_true(step > 0 && step % BLOCK_TILE == 0);
+    assert_int_equal(b->matmul_row_step(d, &quantised.weight, WEIGHT_MATMUL, true), 0);
+    assert_int_equal(b->matmul_row_step(d, &plain.weight, WEIGHT_MATMUL, false), 0);
+    device_close(&d);
+    free(quantised.data);
+    free(quantised.values);
+    free(plain.data);
+    free(plain.values);
+}
+
 TEST(a_scale_that_is_no_number_is_refused_by_tensor_and_block)
 {
     static const char *const kernels[] = {"plain", NULL};
@@ -290,6 +309,7 @@ int main(void)
         cmocka_unit_test(products_of_many_inputs_are_summed_over_their_chunks),
         cmocka_unit_test(rows_of_short_and_of_long_slices_have_the_same_bits),
         cmocka_unit_test(scratch_of_products_is_known_before),
+        cmocka_unit_test(rows_of_quantised_products_go_by_whole_tiles),
         cmocka_unit_test(a_scale_that_is_no_number_is_refused_by_tensor_and_block),
     };
     return cmocka_run_group_tests_name("blocks on devices", tests, NULL, NULL);

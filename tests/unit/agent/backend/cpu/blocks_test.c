@@ -9,16 +9,21 @@
 #include "agent/backend/plain/loops.h"
 #include "common/env.h"
 #include "tests/test.h"
+#include "tests/unit/agent/backend/cpu/amx_emulator.h"
 
-static const char *const levels[] = {"avx2", "avx_vnni", "avx512"};
+static const char *const levels[] = {"avx2", "avx_vnni", "avx512", "amx"};
 enum { LEVELS = sizeof levels / sizeof *levels, INPUTS_MOST = 1024 };
 
 static const struct block_kernels *level(const char *name)
 {
     const struct cpu_kernels *k = NULL;
     struct err e = {0};
-    if (kernels_choose(name, &k, &e) == 0)
-        return k->blocks;
+    bool tiles = strcmp(name, "amx") == 0;
+    if (kernels_choose(tiles ? "avx512_bf16" : name, &k, &e) == 0) {
+        if (tiles)
+            amx_emulate();
+        return tiles ? &blocks_amx : k->blocks;
+    }
     assert_int_equal(e.code, HP_EDEVICE);
     print_message("# not on this CPU: %s\n", e.text);
     return NULL;
@@ -350,6 +355,81 @@ TEST(weights_as_they_lie_give_the_bits_of_panels_for_every_number_of_rows)
     }
 }
 
+/* One that was made for weights of a format becomes what is made for those of another. */
+static void check_turn(const struct block_kernels *k, enum dtype from, enum dtype to,
+                       enum inputs inputs, int rows)
+{
+    enum { N = 256, RUNS_MOST = N / BLOCK_RUN };
+    static float x[BLOCK_TILE][INPUTS_MOST];
+    static struct block_tile_run runs[2][RUNS_MOST];
+    static struct block_apart apart[2][N];
+    struct block_tile tiles[2];
+    uint64_t seed = 5;
+    for (int r = 0; r < rows; r++)
+        inputs_fill(inputs, x[r], N, &seed);
+    for (int i = 0; i < 2; i++) {
+        tiles[i] = (struct block_tile){
+            .runs = runs[i], .apart = apart[i], .n_runs = RUNS_MOST, .rows = rows};
+        k->tile_make(i ? from : to, x[0], INPUTS_MOST, &tiles[i]);
+    }
+    k->tile_turn(to, &tiles[1]);
+    assert_memory_equal(runs[0], runs[1], sizeof runs[0]);
+    assert_int_equal(tiles[0].n_apart, tiles[1].n_apart);
+    assert_memory_equal(apart[0], apart[1], tiles[0].n_apart * sizeof **apart);
+}
+
+TEST(tiles_turn_from_any_format_to_any_other)
+{
+    for (int l = 0; l < LEVELS; l++) {
+        const struct block_kernels *k = level(levels[l]);
+        for (int i = 0; k && i < DTYPE_WEIGHT_COUNT * DTYPE_WEIGHT_COUNT; i++) {
+            enum dtype from = (enum dtype)(i / DTYPE_WEIGHT_COUNT),
+                       to = (enum dtype)(i % DTYPE_WEIGHT_COUNT);
+            for (int kind = 0; k->dot[from] && k->dot[to] && kind < INPUT_KINDS; kind++)
+                check_turn(k, from, to, (enum inputs)kind, 1 + (i + kind) % BLOCK_TILE);
+        }
+    }
+}
+
+/* So that which of the two computes may be left to a stopwatch. */
+TEST(tiles_of_amx_give_the_bits_of_avx512)
+{
+    enum { OUTPUTS_MOST = 2 * BLOCK_LANES_MAX, N = 512 };
+    static float x[BLOCK_TILE][INPUTS_MOST];
+    const struct block_kernels *k[2] = {level("avx512"), level("amx")};
+    float out[2][BLOCK_TILE * OUTPUTS_MOST];
+    uint64_t seed = 3;
+    size_t before = amx.dots;
+    for (int t = 0; k[0] && k[1] && t < DTYPE_WEIGHT_COUNT; t++)
+        for (int kind = 0; k[0]->dot[t] && kind < INPUT_KINDS * WEIGHT_KINDS; kind++) {
+            uint8_t blocks[OUTPUTS_MOST * N * 2];
+            struct case_of c = {.t = (enum dtype)t, .n = N, .rows = 1 + kind % BLOCK_TILE};
+            blocks_fill((enum weights)(kind / INPUT_KINDS), c.t, blocks,
+                        k[0]->panel_outputs * N / dtype_info(c.t)->block_elements, &seed);
+            for (int r = 0; r < c.rows; r++)
+                inputs_fill((enum inputs)(kind % INPUT_KINDS), x[r], N, &seed);
+            for (int i = 0; i < 2; i++) {
+                c.kernels = k[i];
+                panel_products(&c, x[0], blocks, false, out[i]);
+            }
+            assert_memory_equal(out[0], out[1],
+                                (size_t)c.rows * k[0]->panel_outputs * sizeof **out);
+        }
+    if (k[0] && k[1] && !amx_is_usable())
+        assert_true(amx.dots > before);
+}
+
+/* A CPU with VNNI is faster with it than without, by the measurement that AMX is chosen by. */
+TEST(what_is_measured_says_which_kernels_are_faster)
+{
+    const struct block_kernels *fast = level("avx512"), *slow = level("avx2");
+    if (!fast || !slow)
+        return;
+    double gain = amx_blocks_gain(fast, slow), loss = amx_blocks_gain(slow, fast);
+    print_message("# VNNI is %.2f times as fast as AVX2\n", gain);
+    assert_true(gain > AMX_LEAST_GAIN && loss < 1 / AMX_LEAST_GAIN);
+}
+
 /* A row's result depends on its own inputs alone: not on how many rows a tile has, nor on what is
  * no number in others. */
 TEST(rows_of_a_tile_do_not_depend_on_each_other)
@@ -477,7 +557,7 @@ TEST(inputs_that_are_no_numbers_give_no_numbers)
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int l = 0; l < LEVELS; l++) {
         const struct block_kernels *k = level(levels[l]);
-        for (int i = 0; k && i < 3 * 32; i++) {
+        for (int i = 0; k && i < 2 * 3 * 32; i++) { /* one, then one in each half of a run */
             static float in[INPUTS_MOST];
             float out[BLOCK_LANES_MAX];
             uint8_t blocks[2 * Q8_0_BYTES * BLOCK_LANES_MAX], *memory;
@@ -485,7 +565,9 @@ TEST(inputs_that_are_no_numbers_give_no_numbers)
             blocks_fill(WEIGHTS_RANDOM, DTYPE_Q8_0, blocks, 2 * k->lanes, &seed);
             memset(in, 0, sizeof in);
             in[40] = 1;
-            in[i % 32] = bad[i / 32];
+            in[i % 32] = bad[i / 32 % 3];
+            if (i >= 3 * 32)
+                in[(i + 16) % 32] = bad[i / 32 % 3];
             struct block_rows x = rows_quantised(k, in, 1, 64, &memory);
             k->dot[DTYPE_Q8_0](&x, blocks, sizeof blocks / BLOCK_LANES_MAX, k->lanes, 64, false,
                                out, k->lanes);
@@ -545,6 +627,9 @@ int main(void)
         cmocka_unit_test(panels_stay_within_the_bound_for_every_number_of_rows),
         cmocka_unit_test(a_panel_that_its_first_tile_makes_gives_the_same_bits),
         cmocka_unit_test(weights_as_they_lie_give_the_bits_of_panels_for_every_number_of_rows),
+        cmocka_unit_test(tiles_turn_from_any_format_to_any_other),
+        cmocka_unit_test(tiles_of_amx_give_the_bits_of_avx512),
+        cmocka_unit_test(what_is_measured_says_which_kernels_are_faster),
         cmocka_unit_test(rows_of_a_tile_do_not_depend_on_each_other),
         cmocka_unit_test(all_formats_in_blocks_have_integer_kernels),
         cmocka_unit_test(rows_together_are_rows_alone),

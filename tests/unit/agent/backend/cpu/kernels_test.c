@@ -655,6 +655,43 @@ TEST(rotation_follows_both_styles)
     }
 }
 
+/* Of every number of pairs, some elements behind them, in place and not. */
+static void check_rotation(const struct cpu_kernels *k, enum rope_style style, size_t pairs)
+{
+    enum { HEADS = 3, REST = 3 };
+    size_t head_dim = 2 * pairs + pairs % 2 * REST, n = HEADS * head_dim;
+    struct rope_config c = {.style = style, .dims = (int)(2 * pairs), .base = 100, .scale = 1};
+    const uint32_t position = 7;
+    float *angles = random_floats(2 * pairs, 1), *x = random_floats(n, pairs),
+          *want = random_floats(n, pairs), *out = random_floats(n + 1, 3);
+    loop_rope_angles(&c, &position, 1, angles);
+    loop_rope(&c, angles, HEADS, (int)head_dim, want);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        memcpy(out, x, n * sizeof *out); /* with what does not rotate */
+        out[n] = 42;
+        k->rope[style](&(struct rope_task){.in = in_place ? out : x,
+                                           .angles = angles,
+                                           .out = out,
+                                           .heads = HEADS,
+                                           .head_dim = head_dim,
+                                           .pairs = pairs});
+        assert_memory_equal(out, want, n * sizeof *out);
+        assert_true(out[n] == 42);
+    }
+    free(angles), free(x), free(want), free(out);
+}
+
+TEST(rotation_has_the_bits_of_the_plain_loops)
+{
+    for (int l = 0; l < LEVELS; l++) {
+        const struct cpu_kernels *k = level(levels[l]);
+        for (size_t pairs = 1; k && pairs <= 70; pairs++) {
+            check_rotation(k, ROPE_HALVES, pairs);
+            check_rotation(k, ROPE_PAIRS, pairs);
+        }
+    }
+}
+
 /* A block of zeros, one with a single large value, ordinary ones, and some too small for f16. */
 TEST(blocks_of_8_bits_are_those_of_the_plain_loops)
 {
@@ -702,6 +739,7 @@ int main(void)
         cmocka_unit_test(stale_entries_of_a_page_do_not_matter),
         cmocka_unit_test(blocks_of_8_bits_are_those_of_the_plain_loops),
         cmocka_unit_test(rotation_follows_both_styles),
+        cmocka_unit_test(rotation_has_the_bits_of_the_plain_loops),
         cmocka_unit_test(unknown_kernels_are_refused),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);

@@ -23,9 +23,9 @@ static const struct word_kernels *level(const char *name)
     return NULL;
 }
 
-enum fill { RANDOM, EQUAL, OUTLIERS, DENORMAL, ZERO, LARGE, MIXED_SIGNS, FILLS };
+enum filled_with { RANDOM, EQUAL, OUTLIERS, DENORMAL, ZERO, LARGE, MIXED_SIGNS, FILLS };
 
-static void values_fill(enum fill kind, float *x, size_t n, uint64_t *seed)
+static void values_fill(enum filled_with kind, float *x, size_t n, uint64_t *seed)
 {
     for (size_t i = 0; i < n; i++) {
         float random = (float)(random_unit(seed) * 2 - 1);
@@ -64,8 +64,8 @@ static void check_output(const float *x, const float *w, size_t n, double got)
 }
 
 /* A product of so many rows and inputs; the second time it is added to what is there. */
-static void check_product(const struct word_kernels *k, enum fill inputs, enum fill weights,
-                          int rows, size_t n)
+static void check_product(const struct word_kernels *k, enum filled_with inputs,
+                          enum filled_with weights, int rows, size_t n)
 {
     uint64_t seed = (uint64_t)rows * 31 + n;
     float *x = calloc(WORD_TILE * INPUTS, sizeof *x), *w = calloc(OUTPUTS_MOST * INPUTS, sizeof *w),
@@ -93,7 +93,7 @@ TEST(word_products_stay_within_their_bound)
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
         const struct word_kernels *k = level(levels[l]);
         for (int fill = 0; k && fill < FILLS * FILLS; fill++)
-            check_product(k, (enum fill)(fill % FILLS), (enum fill)(fill / FILLS),
+            check_product(k, (enum filled_with)(fill % FILLS), (enum filled_with)(fill / FILLS),
                           1 + fill % WORD_TILE, fill % 3 ? INPUTS : WORD_RUN);
         for (int rows = 1; k && rows <= WORD_TILE; rows++)
             check_product(k, RANDOM, RANDOM, rows, INPUTS);

@@ -1,4 +1,4 @@
-#include "planners/pipeline/answer.h"
+#include "planners/pipeline/pipeline_answer.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -16,7 +16,8 @@ static inline double greater_of(double a, double b)
 /* One decode step, a token of each sequence through every stage and hop; and what a request takes
  * of the busiest one, when prompts take compute_s[stage] and wire_s[hop]. */
 static void measure_decode(const struct pipeline_cost *c, const struct layout *l,
-                           const double *compute_s, const double *wire_s, struct answer_figures *f)
+                           const double *compute_s, const double *wire_s,
+                           struct pipeline_answer_figures *f)
 {
     for (int j = 0; j < l->n_stages; j++) {
         double t = layout_stage_seconds(
@@ -35,12 +36,13 @@ static void measure_decode(const struct pipeline_cost *c, const struct layout *l
     }
 }
 
-int answer_measure(const struct pipeline_cost *c, const struct layout *l,
-                   struct answer_figures *out, struct pipeline_schedule *schedule, struct err *e)
+int pipeline_answer_measure(const struct pipeline_cost *c, const struct layout *l,
+                            struct pipeline_answer_figures *out, struct pipeline_schedule *schedule,
+                            struct err *e)
 {
     struct layout_times t;
     struct pipeline_schedule own;
-    struct answer_figures f = {0};
+    struct pipeline_answer_figures f = {0};
     int rc = layout_time(c, l, &t, e);
     if (rc < 0 || (rc = flow_schedule(l->n_stages, t.n_pieces, t.compute_s, t.wire_s, t.latency_s,
                                       c->arena, &own, e)) < 0)
@@ -71,7 +73,8 @@ int answer_measure(const struct pipeline_cost *c, const struct layout *l,
     return 0;
 }
 
-double answer_value(enum pipeline_objective objective, const struct answer_figures *f)
+double pipeline_answer_value(enum pipeline_objective objective,
+                             const struct pipeline_answer_figures *f)
 {
     return objective == PIPELINE_ENERGY       ? f->energy_j
            : objective == PIPELINE_THROUGHPUT ? f->request_period_s
@@ -121,11 +124,11 @@ static void fill_figures(const struct pipeline_cost *c, const struct layout *l,
     }
 }
 
-int answer_fill(const struct pipeline_cost *c, const struct layout *l, struct pipeline_answer *out,
-                struct err *e)
+int pipeline_answer_fill(const struct pipeline_cost *c, const struct layout *l,
+                         struct pipeline_answer *out, struct err *e)
 {
-    struct answer_figures f;
-    int rc = answer_measure(c, l, &f, &out->schedule, e);
+    struct pipeline_answer_figures f;
+    int rc = pipeline_answer_measure(c, l, &f, &out->schedule, e);
     if (rc < 0)
         return rc;
     struct plan_pipeline *p = &out->plan;
@@ -150,7 +153,7 @@ int answer_fill(const struct pipeline_cost *c, const struct layout *l, struct pi
     return 0;
 }
 
-void answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt, ...)
+void pipeline_answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
@@ -164,8 +167,8 @@ void answer_warn(struct arena *arena, struct pipeline_answer *a, const char *fmt
         a->warnings[a->n_warnings++] = copy;
 }
 
-void answer_warn_extrapolated(const struct pipeline_cost *c, const struct layout *l,
-                              struct pipeline_answer *a)
+void pipeline_answer_warn_extrapolated(const struct pipeline_cost *c, const struct layout *l,
+                                       struct pipeline_answer *a)
 {
     double longest = 0, deepest = 0,
            batch = l->micro_batches > 0 ? c->batch / l->micro_batches : c->batch,
@@ -183,21 +186,22 @@ void answer_warn_extrapolated(const struct pipeline_cost *c, const struct layout
             bool slice_beyond = t->n_x > 1 && longest > t->x[t->n_x - 1],
                  prefix_beyond = t->n_y > 1 && deepest > t->y[t->n_y - 1];
             if (slice_beyond || prefix_beyond) {
-                answer_warn(c->arena, a,
-                            "times are extrapolated: the plan has slices of %.0f tokens and "
-                            "prefixes of %.0f, the profile's "
-                            "table for %s on %s "
-                            "ends at slice %.0f, prefix %.0f",
-                            longest, deepest, c->profile->classes[k],
-                            c->profile->kinds[c->devices[l->devices[j]].kind], t->x[t->n_x - 1],
-                            t->y[t->n_y - 1]);
+                pipeline_answer_warn(
+                    c->arena, a,
+                    "times are extrapolated: the plan has slices of %.0f tokens and "
+                    "prefixes of %.0f, the profile's "
+                    "table for %s on %s "
+                    "ends at slice %.0f, prefix %.0f",
+                    longest, deepest, c->profile->classes[k],
+                    c->profile->kinds[c->devices[l->devices[j]].kind], t->x[t->n_x - 1],
+                    t->y[t->n_y - 1]);
                 return;
             }
         }
 }
 
-json_t *answer_document(const struct pipeline_cost *c, const struct pipeline_request *rq,
-                        const struct pipeline_answer *a, double solver_seconds)
+json_t *pipeline_answer_document(const struct pipeline_cost *c, const struct pipeline_request *rq,
+                                 const struct pipeline_answer *a, double solver_seconds)
 {
     json_t *plan = plan_envelope("pipeline", pipeline_method_names[rq->method], solver_seconds);
     if (!plan)
