@@ -70,17 +70,30 @@ static double steps_end_s(const struct decode_steps *s)
     return s->measured.end_s[(size_t)(s->n_stages - 1) * DECODE_STEPS_MOST + (size_t)s->n - 1];
 }
 
-/* Few steps may all have met what held them up for a moment. */
+/* From the end of a step on a stage to its arrival at the next one, of the last stage to that of
+ * the step after it at the first: the least of all steps. INFINITY: there are none. */
+static double hop_least_s(const struct decode_steps *s, int stage)
+{
+    bool back = stage + 1 == s->n_stages;
+    const double *ends = s->measured.end_s + (size_t)stage * DECODE_STEPS_MOST,
+                 *arrivals =
+                     s->measured.arrive_s + (back ? 1 : (size_t)(stage + 1) * DECODE_STEPS_MOST);
+    double least = INFINITY;
+    for (int k = 0; k < s->n - back; k++)
+        least = fmin(least, arrivals[k] - ends[k]);
+    return least;
+}
+
+/* Few steps may all have met what held them up for a moment; of the way back they are all that is
+ * heard, and say as much as one prompt. */
 static void links_hear(struct coord *c, struct deployment *d, const struct decode_steps *s)
 {
     enum { LEAST_STEPS = 8 };
-    bool changed = false;
-    for (int j = 0; j + 1 < s->n_stages && s->n >= LEAST_STEPS; j++) {
-        int from = j * DECODE_STEPS_MOST, to = from + DECODE_STEPS_MOST;
-        double least_s = INFINITY;
-        for (int k = 0; k < s->n; k++)
-            least_s = fmin(least_s, s->measured.arrive_s[to + k] - s->measured.end_s[from + k]);
-        changed |= late_links_hear_steps(c, d, j, least_s, steps_end_s(s));
+    bool changed = false, few = s->n < LEAST_STEPS;
+    for (int j = few ? s->n_stages - 1 : 0; j < s->n_stages; j++) {
+        double least_s = hop_least_s(s, j);
+        if (isfinite(least_s))
+            changed |= late_links_hear_steps(c, d, j, least_s, few ? 0 : steps_end_s(s));
     }
     if (changed)
         slices_forget(d);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "common/log.h"
+#include "coordinator/link_probes.h"
 #include "coordinator/member.h"
 
 enum { LATE_PROMPTS = 5 }; /* in a row */
@@ -42,12 +43,29 @@ static void late_say(const struct member *from, const struct member_link *l, con
                  l->to->name, of);
 }
 
+static struct member *hop_from(const struct deployment *d, int stage)
+{
+    return d->stages[stage].agent;
+}
+
+/* NULL where both stages are one agent's, or there is no memory for it. */
+static struct member_link *hop_link(const struct deployment *d, int stage)
+{
+    struct member *from = hop_from(d, stage);
+    const struct member *to = d->stages[(stage + 1) % d->n_stages].agent;
+    return from == to ? NULL : links_make(from, to);
+}
+
+static bool hop_is_given(const struct member *from, const struct member_link *l)
+{
+    struct links_path paths[2];
+    return links_paths(from, l->to, paths) > 0 && !paths[0].measured_s && !paths[0].assumed;
+}
+
 bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
                      const struct hop_seconds *hop)
 {
-    struct member *from = d->stages[stage].agent;
-    const struct member *to = d->stages[stage + 1].agent;
-    struct member_link *l = from == to ? NULL : links_make(from, to);
+    struct member_link *l = hop_link(d, stage);
     int verdict = l ? hop_verdict(l, hop) : 0;
     double late_s = hop->measured - hop->planned;
     if (!l)
@@ -66,19 +84,18 @@ bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
     l->late_told += verdict > 0;
     l->due_ns = 0; /* measured once nothing runs there */
     c->links_version++;
-    late_say(from, l, d->name, l->late_s);
+    late_say(hop_from(d, stage), l, d->name, l->late_s);
     return true;
 }
 
 bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stage, double least_s,
                            double span_s)
 {
-    struct member *from = d->stages[stage].agent;
-    const struct member *to = d->stages[stage + 1].agent;
-    const struct member_link *l = from == to ? NULL : links_make(from, to);
+    struct member_link *l = hop_link(d, stage);
     const struct hop_seconds hop = {.planned = l ? known_s(l) : 0, .measured = least_s};
-    bool changed = false;
-    if (!l || !far_apart(hop.measured, hop.planned))
+    bool back = stage + 1 == d->n_stages, changed = false;
+    if (!l || hop_is_given(hop_from(d, stage), l) ||
+        !(back || far_apart(hop.measured, hop.planned)))
         return false;
     for (int n = (int)fmin(1 + fmax(span_s, 0) / LONG_S, LATE_PROMPTS); n > 0 && !changed; n--)
         changed = late_links_hear(c, d, stage, &hop);
@@ -87,16 +104,17 @@ bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stag
 
 bool late_links_measured(const struct member *from, struct member_link *l, double latency_s)
 {
-    bool was = l->late_s > 0, late = l->measured_s && far_apart(latency_s, known_s(l)),
-         on_time = l->late && far_apart(known_s(l), latency_s);
-    double late_s = latency_s - l->latency_s;
-    l->late_s = 0;
+    bool was = l->late, late = l->measured_s && far_apart(latency_s, l->latency_s),
+         later = late && (!was || far_apart(latency_s, known_s(l))),
+         changed = late != was || fabs(latency_s - known_s(l)) > LINKS_LATENCY_NEWS_S;
+    l->late_s = late ? latency_s - l->latency_s : 0;
+    l->latency_s = late ? l->latency_s : latency_s;
+    l->late = late;
     l->late_prompts = 0;
-    l->late = late || (l->late && !on_time);
-    l->late_told += late;
-    if (late || on_time)
-        late_say(from, l, "-", late_s);
-    return was || late || on_time;
+    l->late_told += later;
+    if (later || late != was)
+        late_say(from, l, "-", l->late_s);
+    return changed;
 }
 
 struct late_hashes late_links_hash(const struct coord *c)

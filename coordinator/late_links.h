@@ -16,13 +16,15 @@ struct hop_seconds {
 bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
                      const struct hop_seconds *hop);
 /* The first steps of an answer went on for span_s seconds, and each took least_s or longer from
- * `stage` to the next one: those of an answer of some seconds say as much as prompts in a row do.
- * That a link is late, and no more: what takes large frames longer does not show in theirs. */
+ * `stage` to the next one, from the last one back to the first: those of an answer of some seconds
+ * say as much as prompts in a row do. That a link is late, and no more: what takes large frames
+ * longer does not show in theirs; of the way back, which no prompt takes, also that it is on time.
+ * Links of paced agents are as they were given. */
 bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stage, double least_s,
                            double span_s);
-/* The link was measured, and has its old latency still: what was late is part of the new one, which
- * may itself say that the link became late, or is on time again. True: something of that has
- * changed. */
+/* The link was measured. Where that takes far longer than the latency that it is known by, which
+ * stays, it is late, as frames may have shown already; what is measured else is its latency from
+ * now on. True: that is news, for plans or for people. */
 bool late_links_measured(const struct member *from, struct member_link *l, double latency_s);
 struct late_hashes {
     uint64_t

@@ -173,18 +173,16 @@ static void probe_measured(struct coord *c, const struct message_link_result *to
     if (!l || result_doubted(c, l, r->bandwidth_bytes_per_s))
         return;
     /* The store is asked only when there is news. */
-    bool late = late_links_measured(from, l, r->latency_s),
-         news = late || fabs(r->latency_s - l->latency_s) > LINKS_LATENCY_NEWS_S ||
-                fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) >
-                    0.2 * l->bandwidth_bytes_per_s;
+    bool news =
+        late_links_measured(from, l, r->latency_s) ||
+        fabs(r->bandwidth_bytes_per_s - l->bandwidth_bytes_per_s) > 0.2 * l->bandwidth_bytes_per_s;
     c->links_version += news;
     l->bandwidth_bytes_per_s = r->bandwidth_bytes_per_s;
-    l->latency_s = r->latency_s;
     l->measured_s = coord_unix_s(c);
     l->failure[0] = '\0';
     log_info("coordinator", "link_measured",
              "from=%s to=%s bandwidth_bytes_per_s=%.4g latency_s=%.3g", from->name, l->to->name,
-             l->bandwidth_bytes_per_s, l->latency_s);
+             l->bandwidth_bytes_per_s, r->latency_s);
     if (news)
         links_keep(c, from);
     uint64_t round_ms = (uint64_t)c->n_members * c->n_members * LINKS_PAIR_MS;

@@ -89,7 +89,7 @@ def links_that_are_late_lose_or_hang_change_no_answer_and_are_as_before_afterwar
             return max((link.get("late_s", 0) for link in c.hpctl("topo")["links"]), default=0)
 
         began = time.monotonic()
-        c.wait("a link is late", lambda: late_s() > 0.04, 30)
+        c.wait("a link is late", lambda: late_s() > 0.02, 30)  # a measurement tells half of what frames take there and back
         print(f"# named after {time.monotonic() - began:.1f} s")
         assert "later since" in c.run("topo").stdout
         ends(run)

@@ -591,8 +591,15 @@ TEST(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured)
         assert_true(late_links_hash(f.core).told != told);
     }
     assert_near(l->late_s, 0.15, 1e-9);
-    assert_true(late_links_measured(a0, l, 0.15));
-    assert_true(late_links_hash(f.core).which != before); /* that has not made it any faster */
+    assert_false(late_links_measured(a0, l, 0.15));
+    assert_near(l->late_s, 0.1499, 1e-9); /* that has not made it any faster */
+    assert_true(late_links_hash(f.core).which != before);
+    const struct hop_seconds again = {0.15, 1e-3};
+    for (int i = 0; i < 5; i++) /* nor is that what it is known by */
+        late_links_hear(f.core, d, 0, &again);
+    assert_near(l->late_s, 0, 0);
+    assert_near(l->latency_s, 1e-4, 0);
+    assert_true(late_links_hash(f.core).which == before);
     fixture_close(&f);
 }
 
@@ -619,6 +626,28 @@ TEST(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once)
     fixture_close(&f);
 }
 
+/* Prompts do not go that way, and short answers are all that is heard of it. */
+TEST(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct member_link *there = links_make(d->stages[0].agent, d->stages[1].agent),
+                       *back = links_make(d->stages[1].agent, d->stages[0].agent);
+    const uint64_t late_ms[] = {52, 52, 52, 2, 52, 52, 52, 52, 52};
+    for (uint64_t i = 0; i < 9; i++) {
+        assert_false(back->late); /* not before five in a row */
+        tell_prompt(&f, d, i + 1, 100, 1, 2);
+        tell_answer_over(&f, d, i + 1, (const int[2]){4, 4}, 30, late_ms[i], 1);
+    }
+    assert_true(back->late && !there->late);
+    assert_near(back->late_s, 0.051, 1e-9);
+    tell_prompt(&f, d, 10, 100, 1, 2);
+    tell_answer_over(&f, d, 10, (const int[2]){1, 1}, 30, 200, 1); /* no way back in it */
+    assert_near(back->late_s, 0.051, 1e-9);
+    fixture_close(&f);
+}
+
 /* A link is measured where nothing runs, which may be before prompts have shown anything. */
 TEST(a_link_that_is_measured_to_take_far_longer_than_before_is_late)
 {
@@ -628,20 +657,27 @@ TEST(a_link_that_is_measured_to_take_far_longer_than_before_is_late)
     struct member *a0 = d->stages[0].agent;
     struct member_link *l = links_make(a0, d->stages[1].agent);
     const struct late_hashes begun = late_links_hash(f.core);
-    assert_false(late_links_measured(a0, l, 0.05)); /* far away it is, and not late */
+    late_links_measured(a0, l, 0.05); /* far away it is, and not late */
     l->measured_s = 1;
-    l->latency_s = 0.05;
-    assert_false(late_links_measured(a0, l, 0.09));
-    l->latency_s = 1e-4;
-    assert_false(late_links_measured(a0, l, 0.009));
+    const double usual[] = {0.09, 1e-4, 0.009, 1e-4};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        assert_true(late_links_measured(a0, l, usual[i])); /* news for plans */
+        assert_near(l->latency_s, usual[i], 0);
+        assert_false(late_links_measured(a0, l, usual[i] + 1e-3));
+    }
+    late_links_measured(a0, l, 1e-4);
     assert_true(late_links_hash(f.core).which == begun.which);
     assert_true(late_links_measured(a0, l, 0.05));
-    l->latency_s = 0.05;
-    assert_true(late_links_hash(f.core).which != begun.which);
-    assert_true(late_links_hash(f.core).told != begun.told);
-    assert_false(late_links_measured(a0, l, 0.06));
-    assert_true(l->late);
+    assert_near(l->latency_s, 1e-4, 0);
+    assert_near(l->late_s, 0.0499, 1e-9);
+    const struct late_hashes late = late_links_hash(f.core);
+    assert_true(late.which != begun.which && late.told != begun.told);
+    assert_true(late_links_measured(a0, l, 0.06)); /* as it was, but for plans */
+    assert_true(late_links_hash(f.core).told == late.told);
+    assert_true(late_links_measured(a0, l, 0.2)); /* later still */
+    assert_true(late_links_hash(f.core).told != late.told);
     assert_true(late_links_measured(a0, l, 1e-4));
+    assert_near(l->late_s, 0, 0);
     assert_true(late_links_hash(f.core).which == begun.which);
     fixture_close(&f);
 }
@@ -786,6 +822,7 @@ int main(void)
         cmocka_unit_test(a_slow_prompt_says_as_much_as_the_short_ones_that_would_take_as_long),
         cmocka_unit_test(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured),
         cmocka_unit_test(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once),
+        cmocka_unit_test(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link),
         cmocka_unit_test(a_link_that_is_measured_to_take_far_longer_than_before_is_late),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
         cmocka_unit_test(
