@@ -6,6 +6,7 @@
 #     bench/gpu.sh [--stand-in] [--built | --pack] [FOLDER]     FOLDER: of what is built (build/gpu)
 #
 # Where the programs are (PROGRAMS: build, or what --pack took along) whole agents are tried too: tokens over HTTP beside the CPU's, networks, shares and a pool (bench/gpu/agents.sh).
+# Where UCX_CUDA names a folder with a UCX that was built with CUDA, rows go from one agent's GPU to another's, too (bench/gpu/direct.sh).
 # --built: FOLDER holds it all already (built elsewhere, or by the call before), nothing is compiled: all of it takes some 4 minutes then.
 # --pack: builds for CUDA_ARCHS where there is no GPU, puts the programs of build/ with their libraries and the golden models (GOLDEN: ../shared) beside it, and makes FOLDER.tar.xz of
 # it, for `bench/gpu.sh --built FOLDER` in a copy of the repository on a machine that has one.
@@ -133,6 +134,10 @@ programs=${PROGRAMS:-$([ -x "$out/programs/hpctl" ] && echo "$out/programs" || e
 if [ -x "$programs/hpctl" ]; then
     say "whole agents of $programs"
     bench/gpu/agents.sh "$programs" "$out/models" "$out" ${standin:+--small} || failed=$((failed + 1))
+    if [ -n "${UCX_CUDA:-}" ]; then
+        say "rows from GPU to GPU by $UCX_CUDA"
+        bench/gpu/direct.sh "$programs" "$out" ${standin:+--small} || failed=$((failed + 1))
+    fi
 else
     say "whole agents are left out: there are no programs in $programs (make all)"
 fi

@@ -110,11 +110,11 @@ def standin_objects(folder):
 def the_script_for_a_gpu_builds_tests_and_measures():
     with tempfile.TemporaryDirectory() as folder:
         # Of long loops a share: the same programs go through all of them as unit tests (tests/share.h).
-        more = {"PROGRAMS": BUILD, "STANDIN_OBJECTS": standin_objects(os.path.join(folder, "objects")), "HP_TEST_SHARE": "6"}
+        more = {"PROGRAMS": BUILD, "PYTHON": sys.executable, "UCX_CUDA": os.path.join(BUILD, "tests", "attack", "shims", "gpu_direct.so"), "STANDIN_OBJECTS": standin_objects(os.path.join(folder, "objects")), "HP_TEST_SHARE": "6"}
         done = subprocess.run([os.path.join(ROOT, "bench", "gpu.sh"), "--stand-in", folder], capture_output=True, text=True, env={**os.environ, **more})
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         for words in ("ok cuda_products: ", "ok cuda_operators: ", "ok cuda_attention: attention_is_that_of_the_reference", "ok cuda_groups: ", "ok cuda_fused: ", "ok cuda_steps: ", "ok cuda_streams: ", "ok cuda_sampling: ", "cuda:0 CUDA stand-in", "copy within the GPU",
-                      "prefill of 2048 tokens, bf16", "512 tokens after 6144", "decode, Q4_K", "64 sequences of 128 tokens", "8 sequences of 128 tokens, Q4_K", "weights to the GPU", "decode, Q4_K, 4 blocks stay: steps", "decode, Q4_K, 4 blocks stay, all ask far ahead: steps", "products of one row: ", "ok agents: the same tokens over HTTP", "agents: 0 failed", "0 of the tests failed"):
+                      "prefill of 2048 tokens, bf16", "512 tokens after 6144", "decode, Q4_K", "64 sequences of 128 tokens", "8 sequences of 128 tokens, Q4_K", "weights to the GPU", "decode, Q4_K, 4 blocks stay: steps", "decode, Q4_K, 4 blocks stay, all ask far ahead: steps", "products of one row: ", "ok agents: the same tokens over HTTP", "agents: 0 failed", "ok direct: copy: the same tokens", "direct: 0 failed", "0 of the tests failed"):
             assert words in done.stdout, (words, done.stdout)
         with open(os.path.join(folder, "table.txt")) as f:
             assert len(f.read().splitlines()) == 23
