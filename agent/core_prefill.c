@@ -1,6 +1,7 @@
 /* Owns the record of how a prompt went through a stage: when the input of each slice was there,
- * when it ran. Said once, when the prompt's last token has run. So are the first steps of the
- * answer, when there are CORE_DECODE_STEPS of them, or the answer ends. */
+ * when it ran. Said when the prompt's last token has run, and before that where it takes long. So
+ * are the first steps of the answer, when there are CORE_DECODE_STEPS of them, or the answer ends.
+ */
 #include "agent/core_prefill.h"
 
 #include <stdlib.h>
@@ -66,27 +67,35 @@ static int by_position(const void *a, const void *b)
     return (x->first_position > y->first_position) - (x->first_position < y->first_position);
 }
 
-/* What was noted, in the order of positions, until this event is over; it is forgotten. */
+/* What was noted and has run, in the order of positions, until this event is over. What came and
+ * did not run, since the answer ended, or did not yet, is left out. */
+static struct pack_list slices_say(struct agent_core *c, const struct core_sequence *own)
+{
+    struct message_prefill_slice *said =
+        own->n_slices ? arena_alloc(&c->scratch, own->n_slices, sizeof *said) : NULL;
+    size_t n = 0;
+    for (size_t i = 0; said && i < own->n_slices; i++)
+        if (own->slices[i].told.end_ns)
+            said[n++] = own->slices[i].told;
+    if (said) /* one that ran at once is noted behind one that came meanwhile */
+        qsort(said, n, sizeof *said, by_position);
+    return (struct pack_list){said, n};
+}
+
+/* The same; it is forgotten. */
 static struct pack_list slices_take(struct agent_core *c, struct core_sequence *own)
 {
-    size_t n = own->n_slices;
-    struct message_prefill_slice *copy = n ? arena_alloc(&c->scratch, n, sizeof *copy) : NULL;
-    for (size_t i = 0; copy && i < n; i++)
-        copy[i] = own->slices[i].told;
-    if (copy) /* one that ran at once is noted behind one that came meanwhile */
-        qsort(copy, n, sizeof *copy, by_position);
+    struct pack_list said = slices_say(c, own);
     free(own->slices);
     own->slices = NULL;
     own->n_slices = own->slice_capacity = 0;
-    return (struct pack_list){copy, copy ? n : 0};
+    return said;
 }
 
 static void prefill_send(struct agent_core *c, const struct core_stage *s,
-                         struct core_sequence *own)
+                         const struct core_sequence *own, struct pack_list slices, bool part)
 {
-    struct pack_list slices = slices_take(c, own);
     struct message *m = slices.count ? core_send(c, MESSAGE_PREFILL) : NULL;
-    own->prefill_told = true;
     if (m)
         m->u.prefill = (struct message_prefill){.deployment = s->prepare.deployment,
                                                 .generation = s->prepare.generation,
@@ -94,24 +103,14 @@ static void prefill_send(struct agent_core *c, const struct core_stage *s,
                                                 .stage = s->prepare.stage,
                                                 .clock_ns = env_now_ns(c->env),
                                                 .slices = slices,
-                                                .loading = own->awaited_weights};
-}
-
-/* Steps whose input came but that did not run, since the answer ended, are none. */
-static void steps_trim(struct core_sequence *own)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < own->n_slices; i++)
-        if (own->slices[i].told.end_ns)
-            own->slices[n++] = own->slices[i];
-    own->n_slices = n;
+                                                .loading = own->awaited_weights,
+                                                .part = part};
 }
 
 void core_decode_ended(struct agent_core *c, const struct core_stage *s, struct core_sequence *own)
 {
     if (!own->prefill_told || own->decode_told)
         return;
-    steps_trim(own);
     struct pack_list steps = slices_take(c, own);
     struct message *m = steps.count ? core_send(c, MESSAGE_DECODE) : NULL;
     own->decode_told = true;
@@ -121,14 +120,27 @@ void core_decode_ended(struct agent_core *c, const struct core_stage *s, struct 
                                               env_now_ns(c->env),    steps};
 }
 
+/* After another slice of the prompt. */
+static void prompt_told(struct agent_core *c, const struct core_stage *s, struct core_sequence *own,
+                        const struct batch_run *run)
+{
+    uint64_t due = own->prefill_due_ns ? own->prefill_due_ns : CORE_PREFILL_LONG_NS;
+    if ((uint64_t)run->first_position + run->n_tokens >= own->open.prompt_tokens) {
+        own->prefill_told = true;
+        prefill_send(c, s, own, slices_take(c, own), false);
+    } else if (own->prefill_ran_ns >= due) {
+        own->prefill_due_ns = 2 * own->prefill_ran_ns;
+        prefill_send(c, s, own, slices_say(c, own), true);
+    }
+}
+
 static void run_told(struct agent_core *c, const struct core_stage *s, struct core_sequence *own,
                      const struct batch_run *run)
 {
-    if (own->prefill_told && own->n_slices >= CORE_DECODE_STEPS)
+    if (!own->prefill_told)
+        prompt_told(c, s, own, run);
+    else if (own->n_slices >= CORE_DECODE_STEPS)
         core_decode_ended(c, s, own);
-    else if (!own->prefill_told &&
-             (uint64_t)run->first_position + run->n_tokens >= own->open.prompt_tokens)
-        prefill_send(c, s, own);
 }
 
 void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct batch *b,
@@ -147,6 +159,7 @@ void core_prefill_ran(struct agent_core *c, struct core_stage *s, const struct b
             slice->told.start_ns = start_ns;
             slice->told.end_ns = end_ns;
             slice->told.runs = b->n_runs;
+            own->prefill_ran_ns += (end_ns - start_ns) / b->n_runs;
         }
         run_told(c, s, own, run);
     }

@@ -1,5 +1,5 @@
 /* The record of what a prompt took on a stage, and the first steps of its answer, for `prefill` and
- * `decode`. */
+ * `decode`; of a prompt that a stage computes for long also what it took so far. */
 #ifndef HP_AGENT_CORE_PREFILL_H
 #define HP_AGENT_CORE_PREFILL_H
 
@@ -9,6 +9,9 @@ enum {
     CORE_PREFILL_SLICES = 1024, /* of prompts with more nothing is said */
     CORE_DECODE_STEPS = 32,     /* of an answer, which are told */
 };
+/* A prompt that has computed for so long is told in part, and again each time it has for twice as
+ * long: so much says a prompt that what is wrong with a stage need not wait for its end. */
+static const uint64_t CORE_PREFILL_LONG_NS = 5000000000;
 /* A run of a sequence has come in; its input was there at `ready_ns`. */
 void core_prefill_arrived(struct core_sequence *own, const struct batch_run *run, uint64_t ready_ns,
                           uint64_t now_ns);

@@ -30,10 +30,12 @@ struct core_sequence {
     struct core_slice *slices;
     size_t n_slices, slice_capacity;
     bool prefill_told, decode_told;
-    bool awaited_weights;  /* its prompt did, here or at another stage */
-    uint64_t returned_ns;  /* first stage: when its last token came back; 0: not known */
-    struct drafts *drafts; /* last stage; NULL: nothing is guessed */
-    uint64_t said_ns;      /* when its last token was said; 0: never */
+    uint64_t prefill_ran_ns; /* its own part of what the stage computed for the prompt so far */
+    uint64_t prefill_due_ns; /* of that: when what ran so far is told next; 0: the first time */
+    bool awaited_weights;    /* its prompt did, here or at another stage */
+    uint64_t returned_ns;    /* first stage: when its last token came back; 0: not known */
+    struct drafts *drafts;   /* last stage; NULL: nothing is guessed */
+    uint64_t said_ns;        /* when its last token was said; 0: never */
     uint32_t *answer; /* last stage, of a stream: [n_answer] of the `sampled` tokens; fewer: there
                          was no memory for them */
     size_t n_answer, room_answer;

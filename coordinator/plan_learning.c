@@ -180,6 +180,29 @@ static void kind_learn(struct lesson *l, int stage)
     l->changes++;
 }
 
+static void ratios_find(struct lesson *l, bool compared)
+{
+    for (int j = 0; j < l->d->n_stages; j++)
+        if (l->stages[j].planned > 0 && !member_paced_as(l->d->stages[j].agent)[0])
+            l->ratios[j] = l->stages[j].measured / l->stages[j].planned;
+    if (compared && l->d->n_stages > 1)
+        ratios_compare(l);
+    else if (compared && l->ratios[0] > 0)
+        ratio_bound(l);
+}
+
+uint64_t plan_learn_part(struct coord *c, struct deployment *d, struct plan_drift *drift,
+                         const struct stage_seconds *stages, int stage, bool shared)
+{
+    struct lesson l = {.c = c, .d = d, .drift = drift, .stages = stages};
+    ratios_find(&l, shared);
+    if (l.ratios[stage] >= COMPARED_GROSS)
+        pace_learn(&l, stage);
+    if (l.changes)
+        slices_forget(d);
+    return l.changes;
+}
+
 uint64_t plan_learn(struct coord *c, struct deployment *d, struct plan_drift *drift,
                     const struct stage_seconds *stages, uint32_t tokens, bool shared)
 {
@@ -187,13 +210,7 @@ uint64_t plan_learn(struct coord *c, struct deployment *d, struct plan_drift *dr
     bool compared = shared || tokens < PLAN_DRIFT_TOKENS;
     if (compared && !plan_learning_compares(tokens))
         return 0;
-    for (int j = 0; j < d->n_stages; j++)
-        if (stages[j].planned > 0 && !member_paced_as(d->stages[j].agent)[0])
-            l.ratios[j] = stages[j].measured / stages[j].planned;
-    if (compared && d->n_stages > 1)
-        ratios_compare(&l);
-    else if (compared && l.ratios[0] > 0)
-        ratio_bound(&l);
+    ratios_find(&l, compared);
     for (int j = 0; j < d->n_stages; j++) {
         if (l.ratios[j] > 0 && !compared && kind_is_judged(&l, j))
             kind_learn(&l, j);

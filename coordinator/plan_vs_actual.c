@@ -38,8 +38,8 @@ struct plan_vs_actual {
     struct plan_vs_actual_record
         *records[PLAN_VS_ACTUAL_RECORDS]; /* a ring; `last` is the youngest */
     size_t last;
-    uint64_t predicted_ns;
-    bool warm; /* a prompt of this generation has ended on all stages */
+    uint64_t predicted_ns, part_ns; /* of a prompt that was through, of one that went on */
+    bool warm;                      /* a prompt of this generation has ended on all stages */
     struct plan_vs_actual_totals totals;
     struct plan_drift drift;
 };
@@ -112,15 +112,23 @@ static struct plan_vs_actual_record *record_find(const struct deployment *d, uin
     return NULL;
 }
 
+/* Of the deployment's generation; NULL: no memory. */
+static struct plan_vs_actual *records_of(struct deployment *d)
+{
+    if (!d->plan_vs_actual)
+        d->plan_vs_actual = calloc(1, sizeof *d->plan_vs_actual);
+    if (d->plan_vs_actual && d->plan_vs_actual->generation != d->generation)
+        generation_begin(d->plan_vs_actual, d->generation);
+    return d->plan_vs_actual;
+}
+
 /* The record of a sequence, made when its first stage is heard of; the oldest makes room. */
 static struct plan_vs_actual_record *record_of(struct deployment *d,
                                                const struct message_prefill *p)
 {
-    if (!d->plan_vs_actual && (d->plan_vs_actual = calloc(1, sizeof *d->plan_vs_actual)) == NULL)
+    struct plan_vs_actual *t = records_of(d);
+    if (!t)
         return NULL;
-    struct plan_vs_actual *t = d->plan_vs_actual;
-    if (t->generation != d->generation)
-        generation_begin(t, d->generation);
     struct plan_vs_actual_record *r = record_find(d, p->sequence);
     if (!r && (r = record_create(d, p)) != NULL) {
         t->last = (t->last + 1) % PLAN_VS_ACTUAL_RECORDS;
@@ -222,6 +230,13 @@ static void hops_learn(struct coord *c, struct deployment *d, const struct plan_
         slices_forget(d);
 }
 
+static struct stage_seconds stage_seconds(const struct plan_vs_actual_record *r, int stage)
+{
+    return (struct stage_seconds){.planned = busy_s(r, &r->planned, stage),
+                                  .measured = busy_s(r, &r->measured, stage),
+                                  .own = r->own_s[stage]};
+}
+
 static void record_learn(struct coord *c, struct deployment *d,
                          const struct plan_vs_actual_record *r)
 {
@@ -229,11 +244,14 @@ static void record_learn(struct coord *c, struct deployment *d,
     if (r->n_stages > PLAN_LEARNING_STAGES)
         return;
     for (int j = 0; j < r->n_stages; j++)
-        stages[j] = (struct stage_seconds){.planned = busy_s(r, &r->planned, j),
-                                           .measured = busy_s(r, &r->measured, j),
-                                           .own = r->own_s[j]};
+        stages[j] = stage_seconds(r, j);
     d->plan_vs_actual->totals.corrections +=
         plan_learn(c, d, &d->plan_vs_actual->drift, stages, r->tokens, r->shared);
+}
+
+static bool record_is_quick(const struct deployment *d, const struct plan_vs_actual_record *r)
+{
+    return d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK;
 }
 
 static void record_count(struct plan_vs_actual *t, const struct plan_vs_actual_record *r,
@@ -259,8 +277,8 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
     r->shared = r->shared || d->n_active + d->n_waiting > 1;
     r->at_s = stage_times_align(c, d, &r->measured, (size_t)r->n_slices, r->n_slices);
     r->measured_s = r->measured.end_s[r->n_stages * r->n_slices - 1];
-    bool quick = d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK;
-    if (r->loading || (r->shared && (!quick || !plan_learning_compares(r->tokens))) ||
+    if (r->loading ||
+        (r->shared && (!record_is_quick(d, r) || !plan_learning_compares(r->tokens))) ||
         (t->predicted_ns && coord_now(c) - t->predicted_ns < coord_ms(PLAN_VS_ACTUAL_PREDICT_MS)))
         return;
     t->predicted_ns = coord_now(c);
@@ -271,6 +289,43 @@ static void record_complete(struct coord *c, struct deployment *d, struct plan_v
     record_learn(c, d, r);
     if (!r->shared)
         record_count(t, r, first);
+}
+
+/* ---- prompts that go on ---- */
+
+/* What a stage has computed of a prompt so far, beside what those took that are through with it. */
+static void part_learn(struct coord *c, struct deployment *d, struct plan_vs_actual_record *so_far,
+                       int stage)
+{
+    struct plan_vs_actual_record *whole = record_find(d, so_far->sequence);
+    struct stage_seconds stages[PLAN_LEARNING_STAGES] = {0};
+    if (so_far->loading || !record_is_quick(d, so_far) || (whole && whole->heard[stage]))
+        return;
+    record_predict(c, d, so_far);
+    if (whole && !whole->predicted && record_is_quick(d, whole))
+        record_predict(c, d, whole);
+    if (so_far->predicted)
+        stages[stage] = stage_seconds(so_far, stage);
+    for (int j = 0; whole && whole->predicted && j < d->n_stages; j++)
+        if (whole->heard[j])
+            stages[j] = stage_seconds(whole, j);
+    d->plan_vs_actual->totals.corrections +=
+        plan_learn_part(c, d, &d->plan_vs_actual->drift, stages, stage,
+                        so_far->shared || d->n_active + d->n_waiting > 1);
+}
+
+static void part_take(struct coord *c, struct deployment *d, const struct message_prefill *p)
+{
+    struct plan_vs_actual *t = records_of(d);
+    struct plan_vs_actual_record *so_far = NULL;
+    if (!t || d->n_stages > PLAN_LEARNING_STAGES ||
+        (t->part_ns && coord_now(c) - t->part_ns < coord_ms(PLAN_VS_ACTUAL_PREDICT_MS)))
+        return;
+    t->part_ns = coord_now(c);
+    so_far = record_create(d, p);
+    if (so_far && stage_take(so_far, p))
+        part_learn(c, d, so_far, (int)p->stage);
+    record_free(so_far);
 }
 
 /* A stage tells something: of which deployment; NULL: it is none of that agent's, or of a
@@ -312,6 +367,10 @@ void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct mess
 {
     clock_hear(c, m, p->clock_ns);
     struct deployment *d = stage_heard(c, m, p->deployment, p->generation, p->stage);
+    if (d && p->part) {
+        part_take(c, d, p);
+        return;
+    }
     struct plan_vs_actual_record *r = d ? record_of(d, p) : NULL;
     if (!r || !stage_take(r, p))
         return;
@@ -327,7 +386,7 @@ double plan_vs_actual_planned(struct coord *c, struct deployment *d, uint64_t se
     struct plan_vs_actual_record *r = record_find(d, sequence);
     if (!r || !r->n_heard || r->shared || r->loading)
         return 0; /* one stage's word is enough: it has the slices */
-    if (!r->predicted && d->model->facts.n_layers * r->n_slices <= PLAN_VS_ACTUAL_QUICK)
+    if (!r->predicted && record_is_quick(d, r))
         record_predict(c, d, r);
     return r->predicted ? r->planned_s : 0;
 }

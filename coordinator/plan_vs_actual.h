@@ -33,7 +33,8 @@ struct plan_vs_actual_totals {
     uint64_t corrections;
 };
 
-/* A stage tells what a prompt took on it; once all have, it is compared with the plan and kept. */
+/* A stage tells what a prompt took on it; once all have, it is compared with the plan and kept. Of
+ * one that goes on only what is far slower than planned counts (plan_learning.h). */
 void plan_vs_actual_prefill(struct coord *c, struct member *m, const struct message_prefill *p);
 /* The same of the first steps of the answer: of a prompt that is still known. */
 void plan_vs_actual_decode(struct coord *c, struct member *m, const struct message_decode *p);

@@ -117,6 +117,7 @@ static const struct pack_field prefill_fields[] = {
     U64(message_prefill, clock_ns),
     LIST(message_prefill, slices, message_prefill_slice, MESSAGE_MAX_SLICES),
     BOOL(message_prefill, loading),
+    BOOL(message_prefill, part),
     {0}};
 static const struct pack_field decode_fields[] = {
     GENERATION(message_decode),

@@ -199,12 +199,13 @@ struct message_prefill_slice { /* one run of a prompt through a stage, by the ag
     uint64_t runs; /* of the batch that it was part of */
 };
 
-struct message_prefill { /* a prompt has been through this stage: what that took, for comparing with
-                            the plan */
+struct message_prefill { /* a prompt has been through this stage, or takes long: what that took, for
+                            comparing with the plan */
     uint64_t deployment, generation, sequence, stage;
     uint64_t clock_ns;       /* the agent's clock as it says this */
     struct pack_list slices; /* struct message_prefill_slice */
     bool loading;            /* meanwhile weights were missing, here or at another stage */
+    bool part;               /* more slices are to come, and all of them are told then */
 };
 
 struct message_decode { /* the first steps of an answer have been through this stage, each a token

@@ -286,7 +286,7 @@ static void lie(struct liar *l)
     case MESSAGE_LOG_TEXT: m.u.log_text.text = text(l); break;
     case MESSAGE_PREFILL:
         m.u.prefill = (struct message_prefill){
-            d, g, s, draw(l, 4), number(l), prefill_slices(l), draw(l, 2) == 0};
+            d, g, s, draw(l, 4), number(l), prefill_slices(l), draw(l, 2) == 0, draw(l, 2) == 0};
         break;
     case MESSAGE_DECODE:
         m.u.decode = (struct message_decode){d, g, s, draw(l, 4), number(l), prefill_slices(l)};

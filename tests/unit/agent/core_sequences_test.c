@@ -95,6 +95,59 @@ static void last_stage_tells_tokens_to_both_ends_and_stops_where_it_must(void **
     }
 }
 
+/* A run of sequence 5 that comes in and computes for so long, with another one beside it or not. */
+static const struct message *slice_ran(struct core_fixture *f, uint32_t number, uint32_t first,
+                                       uint32_t n, uint64_t took_ms, bool beside)
+{
+    static const uint32_t picked[] = {7, 8};
+    struct batch_run runs[] = {{5, first, n, first + n == 6, 0, false, 0, 0, 0, 0},
+                               {6, 0, 1, 0, 0, false, 0, 0, 0, 0}};
+    struct agent_event ev = {.kind = AGENT_EVENT_BATCH_DONE};
+    int input;
+    frame(f, 1, SESSION + 1, 1, number, runs, beside ? 2 : 1, &input);
+    assert_true(take_run(f));
+    ev.u.batch_done.slot = f->run.u.run.slot;
+    ev.u.batch_done.ticket = f->run.u.run.ticket;
+    ev.u.batch_done.start_ns = f->clock.now_ns;
+    ev.u.batch_done.end_ns = f->clock.now_ns += took_ms * ms;
+    ev.u.batch_done.picked = picked;
+    ack(f);
+    feed(f, &ev);
+    return said(f, MESSAGE_PREFILL);
+}
+
+static void a_prompt_that_computes_for_long_is_told_in_part_before_it_is_through(void **state)
+{
+    struct core_fixture *f = *state;
+    join(f);
+    make_ready(f, 1, 1, 2);
+    connect_stage(f, 1, 1, 2);
+    for (uint64_t id = 5; id < 7; id++) {
+        struct message open = {.type = MESSAGE_SEQUENCE_OPEN};
+        open.u.sequence_open = (struct message_sequence_open){.deployment = DEPLOYMENT,
+                                                              .generation = 1,
+                                                              .sequence = id,
+                                                              .stage = 1,
+                                                              .prompt_tokens = 6,
+                                                              .max_tokens = 3,
+                                                              .kv_tokens = 9};
+        tell(f, &open);
+        opened(f, did(f, AGENT_DO_SEQUENCE_OPEN, 0), 0);
+    }
+    assert_null(slice_ran(f, 0, 0, 1, 4900, false));
+    const struct message *part = slice_ran(f, 1, 1, 1, 300, true); /* half of it is its own */
+    assert_true(part && part->u.prefill.part && part->u.prefill.sequence == 5);
+    const struct message_prefill_slice *s = part->u.prefill.slices.items;
+    assert_int_equal(part->u.prefill.slices.count, 2);
+    assert_true(s[1].first_position == 1 && s[1].runs == 2 &&
+                s[1].end_ns - s[1].start_ns == 300 * ms);
+    assert_null(slice_ran(f, 2, 2, 1, 4900, false)); /* not before it has taken twice as long */
+    part = slice_ran(f, 3, 3, 1, 300, false);
+    assert_true(part && part->u.prefill.part && part->u.prefill.slices.count == 4);
+    const struct message *whole = slice_ran(f, 4, 4, 2, 100, false);
+    assert_true(whole && !whole->u.prefill.part && whole->u.prefill.slices.count == 5);
+}
+
 static void sequences_of_a_batch_are_told_in_one_message(void **state)
 {
     static const uint32_t picked[] = {7, 49, 8};
@@ -387,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CLAIM(prompt_flows_through_the_first_stage_slice_after_slice),
         CLAIM(last_stage_tells_tokens_to_both_ends_and_stops_where_it_must),
+        CLAIM(a_prompt_that_computes_for_long_is_told_in_part_before_it_is_through),
         CLAIM(sequences_of_a_batch_are_told_in_one_message),
         CLAIM(guesses_of_many_sequences_fit_into_a_frame),
         CLAIM(one_stage_feeds_itself),

@@ -108,8 +108,8 @@ static void tell_prompt_now(struct fixture *f, const struct deployment *d, uint6
         }
         struct message m = {.type = MESSAGE_PREFILL};
         m.u.prefill = (struct message_prefill){
-            d->id,       d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms,
-            {s, SLICES}, prompt_loading};
+            d->id,       d->generation,  sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms,
+            {s, SLICES}, prompt_loading, false};
         fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
     }
 }
@@ -146,7 +146,7 @@ static void tell_times(struct fixture *f, const struct deployment *d, const uint
         struct message m = {.type = MESSAGE_PREFILL};
         m.u.prefill = (struct message_prefill){
             d->id,       d->generation, sequence, (uint64_t)j, f->clock.now_ns + 3000 * ms,
-            {s, SLICES}, false};
+            {s, SLICES}, false,         false};
         fixture_say(f, 10 + (uint64_t)j, fixture_key(j), &m);
     }
 }
@@ -428,16 +428,17 @@ TEST(what_makes_no_sense_is_dropped)
                                  backwards[1] = {{0, 50, 0, 5, 2, 1}};
     struct message m = {.type = MESSAGE_PREFILL};
     const struct message_prefill cases[] = {
-        {d->id, d->generation, 1, 0, 9, {gap, SLICES}, false},
-        {d->id, d->generation, 2, 0, 9, {backwards, 1}, false},
-        {d->id, d->generation, 3, 0, 9, {NULL, 0}, false},
-        {d->id, d->generation, 4, 7, 9, {gap, 1}, false},
-        {d->id, d->generation + 1, 5, 0, 9, {gap, 1}, false},
-        {d->id + 1, d->generation, 6, 0, 9, {gap, 1}, false},
-        {d->id, d->generation, 7, 1 /* a1's */, 9, {gap, 1}, false},
+        {d->id, d->generation, 1, 0, 9, {gap, SLICES}, false, false},
+        {d->id, d->generation, 2, 0, 9, {backwards, 1}, false, false},
+        {d->id, d->generation, 3, 0, 9, {NULL, 0}, false, false},
+        {d->id, d->generation, 4, 7, 9, {gap, 1}, false, false},
+        {d->id, d->generation + 1, 5, 0, 9, {gap, 1}, false, false},
+        {d->id + 1, d->generation, 6, 0, 9, {gap, 1}, false, false},
+        {d->id, d->generation, 7, 1 /* a1's */, 9, {gap, 1}, false, false},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        m.u.prefill = cases[i];
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        m.u.prefill = cases[i / 2];
+        m.u.prefill.part = i % 2;
         fixture_say(&f, 10, fixture_key(0), &m);
     }
     tell_warm_up(&f, d);
@@ -703,6 +704,53 @@ TEST(beside_other_work_only_what_is_gross_counts)
     fixture_close(&f);
 }
 
+/* The first slices of a prompt, `n` of two, which take so long in batches of so many. */
+static void tell_slices(struct fixture *f, const struct deployment *d, uint64_t sequence, int stage,
+                        uint64_t slice_ms, uint64_t runs, size_t n)
+{
+    const uint64_t ms = 1000000, clock = f->clock.now_ns + 3000 * ms;
+    struct message_prefill_slice s[SLICES];
+    struct message m = {.type = MESSAGE_PREFILL};
+    for (uint64_t k = 0; k < n; k++)
+        s[k] = (struct message_prefill_slice){k * SLICE_TOKENS,
+                                              SLICE_TOKENS,
+                                              0,
+                                              clock + k * slice_ms * ms,
+                                              clock + (k + 1) * slice_ms * ms,
+                                              runs};
+    m.u.prefill = (struct message_prefill){d->id, d->generation, sequence, (uint64_t)stage,
+                                           clock, {s, n},        false,    n < SLICES};
+    fixture_pass_ms(f, PLAN_VS_ACTUAL_PREDICT_MS);
+    fixture_say(f, 10 + (uint64_t)stage, fixture_key(stage), &m);
+}
+
+/* What a slice is planned to take is 200 ms. */
+TEST(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve_on(&f, "k0", "k1");
+    const struct member *a1 = d->stages[1].agent;
+    tell_slices(&f, d, 1, 1, 500, 1, 1);   /* is not far slower */
+    tell_slices(&f, d, 2, 1, 18000, 3, 1); /* others may be slow as well */
+    assert_near(pace_of(d, a1, 0), 1, 1e-9);
+    tell_slices(&f, d, 3, 0, 200, 1, 2);
+    tell_slices(&f, d, 3, 1, 200, 1, 2);
+    tell_slices(&f, d, 3, 1, 6000, 1, 1); /* of one that was through */
+    assert_near(pace_of(d, a1, 0), 1, 1e-9);
+    tell_slices(&f, d, 4, 0, 200, 3, 2);
+    tell_slices(&f, d, 4, 1, 6000, 3, 1); /* beside stages that are not; 2 s of it are its own */
+    assert_near(pace_of(d, a1, 0), 1, 1e-9);
+    tell_slices(&f, d, 4, 1, 16000, 3, 1);
+    assert_near(pace_of(d, a1, 0), 10, 0.2); /* no more at once */
+    assert_near(pace_of(d, d->stages[0].agent, 0), 1, 1e-9);
+    assert_int_equal(plan_vs_actual_totals(d).corrections, 1);
+    tell_slices(&f, d, 5, 0, 6000, 1, 1);
+    assert_near(pace_of(d, d->stages[0].agent, 0), 10, 0.2);
+    assert_false(was_corrected(&f, d, "k0") || was_corrected(&f, d, "k1"));
+    fixture_close(&f);
+}
+
 /* All of the model on a0. Batches of three that take long may be the others'; of those that would
  * be long for one of three alike it is sure, and of those that are short for all of them, too. */
 TEST(of_one_stage_beside_other_work_that_counts_which_is_gross_whoever_took_the_time)
@@ -825,6 +873,7 @@ int main(void)
         cmocka_unit_test(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link),
         cmocka_unit_test(a_link_that_is_measured_to_take_far_longer_than_before_is_late),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
+        cmocka_unit_test(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more),
         cmocka_unit_test(
             of_one_stage_beside_other_work_that_counts_which_is_gross_whoever_took_the_time),
         cmocka_unit_test(what_some_of_a_kind_take_says_nothing_of_the_others),
