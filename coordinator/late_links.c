@@ -23,12 +23,15 @@ static double known_s(const struct member_link *l)
     return l->latency_s + l->late_s;
 }
 
-/* Late, on time again (where it was late), or neither: what the prompt says of the link. */
-static int hop_verdict(const struct member_link *l, const struct hop_seconds *hop)
+/* Late, on time again (where it was late), or neither: what the prompt says of the link. One that
+ * was neither measured nor seen on time may be as far away as that. */
+static int hop_verdict(struct member_link *l, const struct hop_seconds *hop)
 {
     double late_s = hop->measured - hop->planned;
-    if (far_apart(hop->measured, hop->planned))
-        return 1;
+    bool late = far_apart(hop->measured, hop->planned);
+    l->seen = l->seen || !late;
+    if (late)
+        return l->seen || l->measured_s ? 1 : 0;
     return l->late_s > 0 && late_s <= -l->late_s / LATE_TIMES ? -1 : 0;
 }
 
@@ -94,9 +97,12 @@ bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stag
     struct member_link *l = hop_link(d, stage);
     const struct hop_seconds hop = {.planned = l ? known_s(l) : 0, .measured = least_s};
     bool back = stage + 1 == d->n_stages, changed = false;
-    if (!l || hop_is_given(hop_from(d, stage), l) ||
-        !(back || far_apart(hop.measured, hop.planned)))
+    if (!l || hop_is_given(hop_from(d, stage), l))
         return false;
+    if (!back && !far_apart(hop.measured, hop.planned)) {
+        l->seen = true;
+        return false;
+    }
     for (int n = (int)fmin(1 + fmax(span_s, 0) / LONG_S, LATE_PROMPTS); n > 0 && !changed; n--)
         changed = late_links_hear(c, d, stage, &hop);
     return changed;
@@ -104,7 +110,7 @@ bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stag
 
 bool late_links_measured(const struct member *from, struct member_link *l, double latency_s)
 {
-    bool was = l->late, late = l->measured_s && far_apart(latency_s, l->latency_s),
+    bool was = l->late, late = (l->measured_s || was) && far_apart(latency_s, l->latency_s),
          later = late && (!was || far_apart(latency_s, known_s(l))),
          changed = late != was || fabs(latency_s - known_s(l)) > LINKS_LATENCY_NEWS_S;
     l->late_s = late ? latency_s - l->latency_s : 0;

@@ -18,6 +18,7 @@ struct member_link {
     double late_s; /* frames take so much longer than was measured; 0: they do not */
     double late_least_s;
     int late_prompts, late_verdict;
+    bool seen;          /* frames were on time there, before or since it was measured */
     bool late;          /* it became so, and has not been on time since */
     unsigned late_told; /* so often it became so, or by more */
     /* lossy_links.h */

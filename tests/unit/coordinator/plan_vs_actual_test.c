@@ -610,9 +610,12 @@ TEST(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once)
     fixture_open(&f);
     struct deployment *d = serve(&f);
     struct member_link *l = links_make(d->stages[0].agent, d->stages[1].agent);
+    const struct hop_seconds soon = {1e-4, 1e-4};
+    late_links_hear_steps(f.core, d, 0, 0.05, 100); /* it may be far away */
+    assert_false(l->late);
+    late_links_hear(f.core, d, 0, &soon);
     late_links_hear_steps(f.core, d, 0, 0.05, 4.9); /* four of five */
     assert_false(l->late);
-    const struct hop_seconds soon = {1e-4, 1e-4};
     late_links_hear(f.core, d, 0, &soon); /* a prompt is not late: from the beginning */
     late_links_hear_steps(f.core, d, 0, 0.05, 4.9);
     late_links_hear_steps(f.core, d, 0, 0.009, 100); /* that is nothing */
@@ -624,6 +627,8 @@ TEST(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once)
     tell_answer_over(&f, d, 2, (const int[2]){32, 32}, 30, 52, 1); /* 5.2 s, and 51 ms */
     assert_true(l->late);
     assert_near(l->late_s, 0.051, 1e-9);
+    assert_true(late_links_measured(d->stages[0].agent, l, 0.06)); /* for the first time */
+    assert_true(l->late && l->late_s > 0.05);
     fixture_close(&f);
 }
 
@@ -635,16 +640,16 @@ TEST(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link)
     struct deployment *d = serve(&f);
     struct member_link *there = links_make(d->stages[0].agent, d->stages[1].agent),
                        *back = links_make(d->stages[1].agent, d->stages[0].agent);
-    const uint64_t late_ms[] = {52, 52, 52, 2, 52, 52, 52, 52, 52};
-    for (uint64_t i = 0; i < 9; i++) {
+    const uint64_t late_ms[] = {2, 52, 52, 52, 2, 52, 52, 52, 52, 52};
+    for (uint64_t i = 0; i < 10; i++) {
         assert_false(back->late); /* not before five in a row */
         tell_prompt(&f, d, i + 1, 100, 1, 2);
         tell_answer_over(&f, d, i + 1, (const int[2]){4, 4}, 30, late_ms[i], 1);
     }
     assert_true(back->late && !there->late);
     assert_near(back->late_s, 0.051, 1e-9);
-    tell_prompt(&f, d, 10, 100, 1, 2);
-    tell_answer_over(&f, d, 10, (const int[2]){1, 1}, 30, 200, 1); /* no way back in it */
+    tell_prompt(&f, d, 11, 100, 1, 2);
+    tell_answer_over(&f, d, 11, (const int[2]){1, 1}, 30, 200, 1); /* no way back in it */
     assert_near(back->late_s, 0.051, 1e-9);
     fixture_close(&f);
 }
