@@ -368,18 +368,19 @@ static int parts_start(struct agent *a, struct err *e)
         return rc;
     size_t address_size;
     const uint8_t *address = data_address(a->data, &address_size);
-    a->core_config = (struct agent_core_config){.name = a->config.name,
-                                                .secret = a->config.secret,
-                                                .program = HP_VERSION,
-                                                .process = env_random_u64(&env_real),
-                                                .machine = a->machine,
-                                                .hostname = a->hostname,
-                                                .node_json = buffer_cstr(&a->node_json),
-                                                .data_address = {address, address_size},
-                                                .n_devices = a->n_devices,
-                                                .spills = a->spills != NULL,
-                                                .runs_ahead = 2,
-                                                .time_scale = env_time_scale()};
+    a->core_config = (struct agent_core_config){
+        .name = a->config.name,
+        .secret = a->config.secret,
+        .program = HP_VERSION,
+        .process = a->config.process ? a->config.process : env_random_u64(&env_real),
+        .machine = a->machine,
+        .hostname = a->hostname,
+        .node_json = buffer_cstr(&a->node_json),
+        .data_address = {address, address_size},
+        .n_devices = a->n_devices,
+        .spills = a->spills != NULL,
+        .runs_ahead = 2,
+        .time_scale = env_time_scale()};
     return agent_core_create(&env_real, &a->core_config, &a->core, e);
 }
 

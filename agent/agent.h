@@ -21,8 +21,10 @@ struct agent_config {
     struct control_hub *hub; /* NULL: ZeroMQ and UCX; else the twins within this process */
     const char *server_key;  /* of the coordinator */
     const char *secret;      /* of the join token, "" without */
-    const char *name;        /* asked for, "" for the coordinator's choice */
-    const char *dir;         /* keys, weights and profiles are kept here */
+    uint64_t process; /* by chance, of the program that calls: one that starts the agent anew is no
+                         rival of itself; 0: another one each time */
+    const char *name; /* asked for, "" for the coordinator's choice */
+    const char *dir;  /* keys, weights and profiles are kept here */
     const char
         *network; /* interface of the data channel; NULL: the one on the way to the coordinator */
     uint16_t data_port;      /* of the data channel; 0: any that is free */

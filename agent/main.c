@@ -14,6 +14,7 @@
 #include "agent/chaos_orders.h"
 #include "agent/options.h"
 #include "common/descriptors.h"
+#include "common/env.h"
 #include "common/fs.h"
 #include "common/heap.h"
 #include "common/host_address.h"
@@ -233,6 +234,7 @@ static int program_run(const struct agent_config *c, struct program *p, struct e
     uv_loop_init(&p->loop);
     signals_start(p);
     config.data_wanted = on_data_wanted;
+    config.process = env_random_u64(&env_real);
     int rc = c->chaos_links ? chaos_orders_open(&p->chaos, &p->loop, on_chaos, p, e) : 0;
     bool hears_chaos = rc == 0 && c->chaos_links;
     for (p->reopen = true; rc == 0 && p->reopen;) {

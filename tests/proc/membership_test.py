@@ -1,10 +1,11 @@
 """Who may join, what moves, and what the verbs say of it."""
+import datetime
 import os
 import re
 import subprocess
 import time
 
-from cluster import BUILD, Cluster, DEMO, Failed, free_port
+from cluster import BUILD, SCALE, Cluster, DEMO, Failed, free_port
 from tap import main, test
 
 
@@ -37,6 +38,23 @@ def a_token_lets_one_agent_in_once():
         assert {m["name"] for m in c.hpctl("node", "ls")} == {"a0", "b0"}
         first.terminate()
         assert first.wait(20) == 0
+
+
+@test
+def an_agent_that_opens_the_data_channel_that_the_cluster_wants_is_no_rival_of_itself():
+    """It learns of that by joining, and joins once more: not after the second that another process with its key would have to wait."""
+    with Cluster(agents=1, cores=1, data="tcp") as c:
+        agent = start_agent(c, c.hpctl("node", "token", "create")["token"], "b0")
+
+        def joined():
+            lines = [line for line in log_of(c, "b0").splitlines() if " joined " in line]
+            return [datetime.datetime.fromisoformat(line.split()[0].rstrip("Z")) for line in lines] if len(lines) > 1 else None
+
+        first, second = c.wait("it has joined twice", joined, 10)
+        assert " data_reopen mode=tcp " in log_of(c, "b0") and (second - first).total_seconds() < 0.95 * SCALE, log_of(c, "b0")
+        c.wait("it is ready", lambda: c.member("b0") == "ready", 10)
+        agent.terminate()
+        assert agent.wait(20) == 0
 
 
 @test
