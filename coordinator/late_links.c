@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "common/log.h"
-#include "coordinator/link_probes.h"
 #include "coordinator/member.h"
 
 enum { LATE_PROMPTS = 5 }; /* in a row */

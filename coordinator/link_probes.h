@@ -20,9 +20,6 @@ enum {
     LINKS_DOUBT_TIMES = 4,
 };
 
-/* A latency that differs by so much is news. */
-#define LINKS_LATENCY_NEWS_S 0.002
-
 /* Ends a measurement that takes too long, and begins the next that is due. */
 void link_probes_tick(struct coord *c);
 /* Measures all links now; answers `id` of `peer` with progress and then the cluster. HP_ENOMEM. */

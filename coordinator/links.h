@@ -5,6 +5,9 @@
 
 #include "coordinator/member.h"
 
+/* A latency that differs by so much is news. */
+#define LINKS_LATENCY_NEWS_S 0.002
+
 /* From the member that holds it to another. */
 struct member_link {
     const struct member *to;
