@@ -71,6 +71,26 @@ bool earlier_are_over()
     return !now.early || now.waited[now.thread];
 }
 
+static uint32_t seen[UINT16_MAX + 1]; /* by number of a stream: launches that all come after */
+
+void earlier_end()
+{
+    now.stream->over = now.launch;
+}
+
+void earlier_seen(cudaStream_t s, bool alone)
+{
+    s->over = now.launch;
+    if (alone && s->number)
+        seen[s->number] = now.launch;
+}
+
+bool launch_is_over(uint16_t stream, uint32_t launch)
+{
+    bool own = stream && stream == now.stream->number;
+    return launch <= seen[stream] || (own && launch <= now.stream->over);
+}
+
 static void fiber_leave(fiber_state state, const void *pc)
 {
     fiber &f = blocks.fibers[blocks.current];
@@ -202,6 +222,8 @@ void kernel_run(const cuda_on_cpu_kernel &kernel, void *closure, size_t bytes, v
     }
     now.kernel = kernel.name;
     now.early = kernel.early;
+    if (!kernel.early)
+        earlier_end();
     now.launch++;
     now.closure = (const uint8_t *)closure;
     now.closure_end = now.closure + bytes;

@@ -19,6 +19,9 @@ struct CUstream_st {
     cudaGraph_t keeps;           /* what takes work instead; nullptr: none */
     struct CUgreenCtx_st *green; /* whose it is; nullptr: the GPU's */
     bool gone;                   /* destroyed, and goes when its work is done */
+    uint16_t number;             /* of all streams; 0: one too many to tell it from others */
+    uint32_t over; /* launches up to this one, where they are the stream's, have ended before
+                      anything that comes now begins */
 };
 
 namespace cuda_on_cpu
@@ -28,10 +31,11 @@ namespace cuda_on_cpu
 struct kernel_now {
     bool on; /* accesses are looked at */
     const char *kernel;
-    uint32_t launch; /* counts launches */
-    uint32_t block;  /* counts blocks of all launches */
-    uint64_t epoch;  /* counts blocks and barriers of all launches */
-    int thread;      /* of the block */
+    cudaStream_t stream; /* whose work is done */
+    uint32_t launch;     /* counts launches */
+    uint32_t block;      /* counts blocks of all launches */
+    uint64_t epoch;      /* counts blocks and barriers of all launches */
+    int thread;          /* of the block */
     uint32_t warp_epochs[32];
     bool early;        /* it may begin before others are over, for which each thread waits */
     bool waited[1024]; /* threads of the block that have */
@@ -66,6 +70,15 @@ void touch(const void *at, size_t n, bool writes, const void *pc, bool atomic = 
 /* blocks.cc */
 /* Whether the thread that runs may find what other kernels write. */
 bool earlier_are_over();
+/* Work of now.stream that waits for all before it and that what comes after waits for, as copies
+ * are: kernels of the stream so far are over, also to those that are launched early. */
+void earlier_end();
+/* The host has seen the end of the stream's work. `alone`: and no stream has any that was put on it
+ * before, so that all that runs from now on comes after. */
+void earlier_seen(cudaStream_t s, bool alone);
+/* Whether a launch of that stream has ended before one that is launched early now begins. Waits of
+ * streams for events count for nothing: the backend has none. */
+bool launch_is_over(uint16_t stream, uint32_t launch);
 void kernel_run(const cuda_on_cpu_kernel &kernel, void *closure, size_t bytes,
                 void (*call)(void *));
 /* What all lanes of the warp give; until the next such call. */

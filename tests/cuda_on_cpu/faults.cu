@@ -198,6 +198,71 @@ static void run_early_read()
     LAUNCH_EARLY(early_right, 1, COUNT)(data, more, raw);
     LAUNCH_EARLY(early_read, 1, COUNT)(raw, more);
 }
+/* What a kernel has written that is over by something between: a copy, a kernel that waits for all,
+ * the start of a graph. */
+static void run_early_copy()
+{
+    LAUNCH_EARLY(early_right, 1, COUNT)(data, more, raw);
+    cudaMemsetAsync(more, 0, COUNT * sizeof *more, stream);
+    LAUNCH_EARLY(early_read, 1, COUNT)(raw, data);
+}
+static void run_early_between()
+{
+    LAUNCH_EARLY(early_right, 1, COUNT)(data, more, raw);
+    LAUNCH(right, 1, COUNT)(data, more);
+    LAUNCH_EARLY(early_read, 1, COUNT)(raw, data);
+}
+/* Each start reads what the one before has written. */
+static void run_early_graph()
+{
+    cudaGraph_t kept;
+    cudaGraphExec_t ready;
+    cudaMemsetAsync(raw, 0, COUNT * sizeof *raw, stream);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    LAUNCH_EARLY(early_read, 1, COUNT)(raw, more);
+    LAUNCH_EARLY(early_right, 1, COUNT)(data, more, raw);
+    cudaStreamEndCapture(stream, &kept);
+    cudaGraphInstantiateWithFlags(&ready, kept, 0);
+    for (int i = 0; i < 3; i++)
+        cudaGraphLaunch(ready, stream);
+    cudaStreamSynchronize(stream);
+    cudaGraphExecDestroy(ready);
+    cudaGraphDestroy(kept);
+}
+/* The one between may be as little over. */
+static void run_early_second()
+{
+    LAUNCH_EARLY(early_right, 1, COUNT)(data, more, raw);
+    LAUNCH_EARLY(early_right, 1, COUNT)(data, data, more);
+    LAUNCH_EARLY(early_read, 1, COUNT)(raw, more);
+}
+/* Of the kernel that waited for all nobody says that it is over. */
+static void run_early_last()
+{
+    LAUNCH(unwritten, 1, COUNT)(data, raw);
+    LAUNCH_EARLY(early_read, 1, COUNT)(raw, more);
+}
+static void on_other(const float *x, float *out)
+{
+    cudaStream_t own = stream;
+    stream = other;
+    LAUNCH(unwritten, 1, COUNT)(x, out);
+    stream = own;
+}
+/* A copy is no end of what other streams do. */
+static void run_early_other()
+{
+    on_other(data, more);
+    cudaMemsetAsync(raw, 0, COUNT * sizeof *raw, stream);
+    LAUNCH_EARLY(early_read, 1, COUNT)(more, raw);
+}
+/* The host may wait for what another stream does. */
+static void run_early_seen()
+{
+    on_other(data, more);
+    cudaStreamSynchronize(other);
+    LAUNCH_EARLY(early_read, 1, COUNT)(more, raw);
+}
 static void run_early_write()
 {
     LAUNCH_EARLY(early_write, 1, COUNT)(raw);
@@ -212,7 +277,14 @@ static const struct {
     void (*run)();
 } faults[] = {
     {"early", run_early},
+    {"early_copy", run_early_copy},
+    {"early_between", run_early_between},
+    {"early_graph", run_early_graph},
+    {"early_seen", run_early_seen},
     {"early_read", run_early_read},
+    {"early_second", run_early_second},
+    {"early_last", run_early_last},
+    {"early_other", run_early_other},
     {"early_write", run_early_write},
     {"early_end", run_early_end},
     {"none", run_none},

@@ -88,6 +88,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s)
     if (held.failure != cudaSuccess)
         return held.failure;
     launches++;
+    stream_add(s, earlier_end);
     for (const std::function<void()> &run : g->work)
         stream_add(s, run);
     return cudaSuccess;

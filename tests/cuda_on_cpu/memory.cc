@@ -24,7 +24,8 @@ struct word {
     uint32_t launch;
     uint32_t block;
     uint64_t epoch;
-    int32_t thread;
+    int16_t thread;
+    uint16_t stream;
     uint32_t warp_epoch;
 };
 /* Who was at a word of shared memory since the last barrier. */
@@ -302,7 +303,7 @@ static void device_touch(const uint8_t *p, size_t n, bool writes, bool atomic, c
     size_t at = (size_t)(p - memory.base), end = (at + n + 3) / 4;
     for (size_t i = at / 4; i < end; i++) {
         word &w = memory.words[i];
-        if (!over && w.launch != 0)
+        if (!over && !launch_is_over(w.stream, w.launch))
             die(pc, "read of what a kernel has written, which may not be over, %s",
                 address_text(p));
         if (atomic) {
@@ -314,7 +315,8 @@ static void device_touch(const uint8_t *p, size_t n, bool writes, bool atomic, c
                 writes ? "write" : "read", w.thread, w.block == now.block ? "this" : "another",
                 address_text(p));
         if (writes)
-            w = {now.launch, now.block, now.epoch, now.thread, now.warp_epochs[now.thread / 32]};
+            w = {now.launch,          now.block,          now.epoch,
+                 (int16_t)now.thread, now.stream->number, now.warp_epochs[now.thread / 32]};
     }
     if (writes)
         memset(memory.state + at, STATE_WRITTEN, n);

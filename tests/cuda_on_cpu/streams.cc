@@ -26,6 +26,7 @@ static struct {
     std::recursive_mutex lock;
     std::atomic<int> guests; /* who wants it for a moment, as no kernel would keep them from */
     std::vector<cudaStream_t> streams;
+    uint16_t numbers; /* streams that have one */
     bool ready, lost;
     double
         percents; /* of the multiprocessors, as MPS gives them from the first use on; 0: not used */
@@ -241,12 +242,21 @@ static void work_until(const std::function<bool()> &over)
         cudaStream_t s = can[draw((unsigned)can.size())];
         stream_work w = std::move(s->queue.front());
         s->queue.pop_front();
+        now.stream = s;
         if (w.run)
             w.run();
     }
     if (open)
         memory_open(false);
     streams_sweep();
+}
+
+static bool work_is_over()
+{
+    for (cudaStream_t s : box.streams)
+        if (!s->queue.empty())
+            return false;
+    return true;
 }
 
 static void work_add(cudaStream_t s, std::function<void()> run)
@@ -432,12 +442,7 @@ cudaError_t cudaFree(void *p)
         return cudaErrorStreamCaptureUnsupported;
     if (!p)
         return cudaSuccess;
-    work_until([] {
-        for (cudaStream_t s : box.streams)
-            if (!s->queue.empty())
-                return false;
-        return true;
-    });
+    work_until(work_is_over);
     return memory_give(p) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -482,6 +487,7 @@ static void copy_run(void *to, const void *from, size_t bytes, cudaMemcpyKind ki
         memory_check("a copy", from, bytes, false);
     if (into)
         memory_check("a copy", to, bytes, true);
+    earlier_end();
     memmove(to, from, bytes);
     if (into)
         memory_written(to, bytes);
@@ -544,6 +550,7 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t s)
     CALL;
     work_add(s, [=] {
         memory_check("a memset", at, bytes, true);
+        earlier_end();
         memset(at, value, bytes);
         memory_written(at, bytes);
     });
@@ -556,6 +563,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 {
     CALL;
     *out = new CUstream_st{};
+    (*out)->number = box.numbers < UINT16_MAX ? ++box.numbers : 0;
     box.streams.push_back(*out);
     return cudaSuccess;
 }
@@ -575,6 +583,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     CALL_NOT_KEPT(s);
     work_until([=] { return s->queue.empty(); });
+    earlier_seen(s, work_is_over());
     return cudaSuccess;
 }
 

@@ -154,14 +154,20 @@ __global__ void __launch_bounds__(WARPS *WARP, GROUP > 1    ? 1
     bool has = at < a.head_dim;
     split_sum sums[GROUP];
     alone_row<GROUP> own;
+    gpu_attention_row row = {};
+    tokens now;
+    /* Kernels of earlier steps, whose tables have other positions, wrote what lies before the
+     * token: since then the row's own table has been copied (tables.c: whenever it is not the last
+     * one, and before each start of kept steps), which waits for all before it. */
+    if (blockIdx.x < a.n_rows) {
+        row = a.rows[blockIdx.x];
+        now.read(a, row, row.first, at, has);
+    }
     earlier_wait();
     if (blockIdx.x >= a.n_rows) {
         zeros_make(a, head0, heads);
         return;
     }
-    gpu_attention_row row = a.rows[blockIdx.x];
-    tokens now;
-    now.read(a, row, row.first, at, has);
     own.read(a, t, turns, row.row, at, has);
     __syncthreads(); /* what is rotated may take the place of what is read */
     if (threadIdx.x < LANES && has)

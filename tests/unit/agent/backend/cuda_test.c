@@ -56,6 +56,8 @@ TEST(the_stand_in_finds_each_kind_of_fault)
         {"host_touches", "the host touches device memory", ""},
         {"early_read", "read of what a kernel has written, which may not be over",
          "kernel early_read"},
+        {"early_second", "which may not be over", "kernel early_read"},
+        {"early_last", "which may not be over", "kernel early_read"},
         {"early_write", "write before those of earlier kernels are over", "faults.cu:"},
         {"early_end", "ends without a wait for others", "thread (63,0,0)"},
         {"copy_past_the_end", "a copy of 260 bytes: out of bounds", ""},
@@ -71,23 +73,27 @@ TEST(the_stand_in_finds_each_kind_of_fault)
 TEST(the_stand_in_lets_what_is_right_be)
 {
     char said[2048];
-    static const char *const names[] = {"none", "event", "early"};
+    static const char *const names[] = {"none",          "event",       "early",     "early_copy",
+                                        "early_between", "early_graph", "early_seen"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (fault_run(names[i], said, sizeof said) != 0)
             fail_msg("%s: %s", names[i], said);
 }
 
-TEST(a_missing_wait_for_an_event_is_found_by_some_seed)
+TEST(a_missing_wait_for_another_stream_is_found_by_some_seed)
 {
+    static const char *const names[] = {"no_event", "early_other"};
     char said[2048], seed[32];
-    int found = 0;
-    for (int i = 1; i <= 8; i++) {
-        snprintf(seed, sizeof seed, "seed=%d", i);
-        setenv("CUDA_ON_CPU", seed, 1);
-        found += fault_run("no_event", said, sizeof said) == 86;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        int found = 0;
+        for (int i = 1; i <= 8; i++) {
+            snprintf(seed, sizeof seed, "seed=%d", i);
+            setenv("CUDA_ON_CPU", seed, 1);
+            found += fault_run(names[k], said, sizeof said) == 86;
+        }
+        unsetenv("CUDA_ON_CPU");
+        assert_true(found > 0);
     }
-    unsetenv("CUDA_ON_CPU");
-    assert_true(found > 0);
 }
 
 /* ---- older GPUs ---- */
@@ -710,7 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_stand_in_finds_each_kind_of_fault),
         cmocka_unit_test(the_stand_in_lets_what_is_right_be),
-        cmocka_unit_test(a_missing_wait_for_an_event_is_found_by_some_seed),
+        cmocka_unit_test(a_missing_wait_for_another_stream_is_found_by_some_seed),
         cmocka_unit_test(an_older_gpu_goes_another_way),
         cmocka_unit_test(a_gpu_without_enough_memory_says_how_many_bytes_are_missing),
         cmocka_unit_test(a_device_has_its_memory_from_the_beginning),
