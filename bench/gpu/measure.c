@@ -215,12 +215,8 @@ static void ways_print(const struct llama_shape *s, const struct limits *most)
 {
     static const char *const ways[][2] = {
         {"way=0", "decode, Q4_K, no block stays: steps"},
-        {"way=1", "decode, Q4_K, 4 blocks stay: steps"},
-        {"way=2", "decode, Q4_K, 6 blocks stay: steps"},
-        {"way=3", "decode, Q4_K, no block stays, few ask far ahead: steps"},
-        {"way=4", "decode, Q4_K, 4 blocks stay, few ask far ahead: steps"},
-        {"way=5", "decode, Q4_K, 4 blocks stay, all ask far ahead: steps"},
-        {NULL, "decode, Q4_K, the fastest way: steps"},
+        {"way=1", "decode, Q4_K, 6 blocks stay: steps"},
+        {NULL, "decode, Q4_K, the faster way: steps"},
     };
     for (size_t i = 0; is_wanted("ways_q4_k") && i < sizeof ways / sizeof *ways; i++) {
         if (ways[i][0])

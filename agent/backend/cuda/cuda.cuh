@@ -60,7 +60,8 @@ static inline early_launcher<P...> early_launcher_of(void (*kernel)(P...), dim3 
 
 /* Of each block of a kernel that is launched early, before it reads what kernels before it write
  * and before it writes anything: returns when these are over, and those after it may begin. What
- * never changes, weights, may be read before. */
+ * never changes, weights, may be read before, and what kernels wrote that a copy on the stream, the
+ * start of a graph, or a kernel that is not launched early has waited for since. */
 static __device__ __forceinline__ void earlier_wait()
 {
 #if defined(CUDA_ON_CPU)
@@ -91,14 +92,12 @@ static __device__ __forceinline__ float warp_max(float x)
  * another call comes after a barrier. */
 static __device__ __forceinline__ float block_sum(float x, float *parts)
 {
-    float sum = 0;
+    unsigned lane = threadIdx.x % WARP;
     x = warp_sum(x);
-    if (threadIdx.x % WARP == 0)
+    if (lane == 0)
         parts[threadIdx.x / WARP] = x;
     __syncthreads();
-    for (unsigned i = 0; i < blockDim.x / WARP; i++)
-        sum += parts[i];
-    return sum;
+    return warp_sum(lane < blockDim.x / WARP ? parts[lane] : 0);
 }
 
 /* sum + a · b of four signed bytes each. */

@@ -33,7 +33,7 @@ struct cuda_arena {
     bool apart; /* each is an allocation of its own */
 };
 /* tuning.c: which way products of one row go, found out by kept steps. */
-enum { CUDA_WAYS = 6, CUDA_TRIALS = 6 * CUDA_WAYS, CUDA_TUNED = 4 /* that are told of */ };
+enum { CUDA_WAYS = 2, CUDA_TRIALS = 8 * CUDA_WAYS, CUDA_TUNED = 4 /* that are told of */ };
 /* Of steps that are kept: each way has its turn. */
 struct cuda_trials {
     bool have_ways; /* some of their products may go another way */
@@ -50,8 +50,7 @@ struct cuda_tuned {
 struct cuda_tuning {
     bool forced; /* to a way, or to so many blocks that stay: never changes */
     int forced_way;
-    uint32_t forced_by; /* 0: to the way */
-    bool forced_far;
+    uint32_t forced_by;               /* 0: to the way */
     pthread_mutex_t lock;             /* of all below */
     struct cuda_tuned of[CUDA_TUNED]; /* of the steps that were decided last, the `n`th at n - 1 */
     unsigned n;                       /* decided so far */

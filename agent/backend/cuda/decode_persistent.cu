@@ -3,24 +3,18 @@
  * and its warps ask for the weights of the next outputs while they multiply those of the ones
  * before, so that memory has something to do all the time. Where that is faster tuning.c finds.
  *
- * A warp has AHEAD pieces of each of its outputs in shared memory or on their way to it, which it
- * asks for before kernels before this one are over: two, or FAR of them, so that a block that is
- * there early has more to read while it waits. */
+ * A warp has PIECES of each of its outputs in shared memory or on their way to it, the first of
+ * which it asks for before kernels before this one are over. */
 #include "agent/backend/cuda/decode_tasks.cuh"
 
 /* Shared memory of an output's piece, in 16 bytes. */
 template <int DTYPE>
 static constexpr uint32_t PIECE_ROOM = decode_format<DTYPE>::PIECE_BYTES / 16 + 1;
 
-static constexpr uint32_t NEAR = 2, FAR_MOST = 4, BLOCK_SHARED_BYTES = 48 << 10;
-/* A block's pieces, one of each output; FAR: as many times that as it may have of shared memory. */
-template <int DTYPE>
-static constexpr uint32_t
-    TURN_BYTES = sizeof(uint4[DECODE_WARPS][DECODE_OUTPUTS][PIECE_ROOM<DTYPE>]);
-template <int DTYPE>
-static constexpr uint32_t FAR =
-    BLOCK_SHARED_BYTES / TURN_BYTES<DTYPE> < FAR_MOST ? BLOCK_SHARED_BYTES / TURN_BYTES<DTYPE>
-                                                      : FAR_MOST;
+static constexpr uint32_t PIECES = 2;
+/* A multiprocessor has registers for so many blocks and, of most formats, for
+ * GPU_PERSISTENT_BLOCKS; Q6_K on Turing spills where the compiler is to make room for those. */
+static constexpr uint32_t BLOCKS_LEAST = 4;
 
 /* What a warp asks for next: a piece of its outputs in a block of all, which begin `lead` bytes
  * after `from`, a multiple of 16. */
@@ -105,13 +99,13 @@ piece_multiply(const decode_tables &tables, shared_at piece, const uint32_t *lea
 }
 
 /* `blocks`: of all outputs, DECODE_WARPS * DECODE_OUTPUTS each. */
-template <int DTYPE, uint32_t AHEAD>
-__global__ void __launch_bounds__(DECODE_WARPS *WARP, GPU_PERSISTENT_BLOCKS)
+template <int DTYPE>
+__global__ void __launch_bounds__(DECODE_WARPS *WARP, BLOCKS_LEAST)
     decode_persistent_kernel(gpu_product p, uint32_t blocks)
 {
     using format = decode_format<DTYPE>;
     const uint32_t room = PIECE_ROOM<DTYPE>, turn = DECODE_OUTPUTS * room * 16;
-    __shared__ uint4 pieces[DECODE_WARPS][AHEAD][DECODE_OUTPUTS][room];
+    __shared__ uint4 pieces[DECODE_WARPS][PIECES][DECODE_OUTPUTS][room];
     shared_at own = shared_at_of(pieces[threadIdx.x / WARP]);
     const uint32_t n_tasks = p.inputs / format::ELEMENTS,
                    n = (n_tasks + format::PIECE_TASKS - 1) / format::PIECE_TASKS;
@@ -121,7 +115,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, GPU_PERSISTENT_BLOCKS)
     ahead.block = blockIdx.x;
     ahead_find<DTYPE>(ahead, p, blocks);
 #pragma unroll
-    for (uint32_t i = 0; i < AHEAD; i++)
+    for (uint32_t i = 0; i < PIECES; i++)
         ahead_fetch<DTYPE>(ahead, own + i * turn, p, blocks, n);
     earlier_wait();
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
@@ -135,14 +129,14 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, GPU_PERSISTENT_BLOCKS)
             lead[o] =
                 weights_lead<DTYPE>(output_weights(place, p.row_bytes, output_first(place) + o));
         for (uint32_t i = 0; i < n; i++) {
-            async_groups_wait<(int)AHEAD - 1>();
+            async_groups_wait<(int)PIECES - 1>();
             __syncwarp();
             piece_multiply<DTYPE>(tables, own + now, lead, x, p.inputs, i * format::PIECE_TASKS,
                                   sums);
             x += format::PIECE_TASKS * format::TASK_BLOCKS * INPUT_BLOCK_PART;
             __syncwarp();
             ahead_fetch<DTYPE>(ahead, own + now, p, blocks, n);
-            now = now + turn < AHEAD * turn ? now + turn : 0;
+            now = now + turn < PIECES * turn ? now + turn : 0;
         }
         sums_store<1>(place, result, BY<DTYPE>, sums);
     }
@@ -162,14 +156,7 @@ template <int DTYPE> static void persistent_launch(struct CUstream_st *s, const 
 {
     uint32_t blocks = gpu_decode_blocks(&p);
     dim3 grid(p.persistent_blocks < blocks ? p.persistent_blocks : blocks);
-    if (p.persistent_far) {
-        CUDA_LAUNCH_EARLY((decode_persistent_kernel<DTYPE, FAR<DTYPE>>), grid, DECODE_WARPS * WARP,
-                          s)
-        (p, blocks);
-        return;
-    }
-    CUDA_LAUNCH_EARLY((decode_persistent_kernel<DTYPE, NEAR>), grid, DECODE_WARPS * WARP, s)
-    (p, blocks);
+    CUDA_LAUNCH_EARLY(decode_persistent_kernel<DTYPE>, grid, DECODE_WARPS * WARP, s)(p, blocks);
 }
 
 void gpu_decode_persistent_run(struct CUstream_st *s, const struct gpu_product *p)

@@ -61,6 +61,16 @@ template <int N> static __device__ __forceinline__ input_numbers<N> numbers_of(c
     return n;
 }
 
+/* The first of N is the lowest byte; what is past N is 0. */
+template <int N> static __device__ __forceinline__ unsigned bytes_of_4(const int (&of)[N])
+{
+    unsigned word = 0;
+#pragma unroll
+    for (int i = 0; i < N && i < 4; i++)
+        word |= (unsigned)(uint8_t)(int8_t)of[i] << i * 8;
+    return word;
+}
+
 /* Of a row of so many blocks; the lane's are from element `first` of the block on. `by_turns`: for
  * MXFP4, in the order 0, 16, 1, 17, ..., and with what makes up for MXFP4_ADDED in place of the sum
  * of all. */
@@ -69,13 +79,18 @@ static __device__ __forceinline__ void integers_put(uint8_t *row, uint32_t block
                                                     const input_numbers<N> &n, uint32_t first,
                                                     bool by_turns)
 {
+    const uint32_t apart = blocks * INPUT_BLOCK_PART;
     uint8_t *to = row + (uint64_t)block * INPUT_BLOCK_PART;
+    if (N == 4 && !by_turns)
+        *(unsigned *)(to + (1 + first / INPUT_BLOCK_PART) * apart + first % INPUT_BLOCK_PART) =
+            bytes_of_4(n.of);
+    else
 #pragma unroll
-    for (uint32_t i = 0; i < N; i++) {
-        uint32_t e = first + i, at = by_turns ? e % 16 * 2 + e / 16 : e;
-        to[(1 + at / INPUT_BLOCK_PART) * blocks * INPUT_BLOCK_PART + at % INPUT_BLOCK_PART] =
-            (uint8_t)(int8_t)n.of[i];
-    }
+        for (uint32_t i = 0; i < N; i++) {
+            uint32_t e = first + i, at = by_turns ? e % 16 * 2 + e / 16 : e;
+            to[(1 + at / INPUT_BLOCK_PART) * apart + at % INPUT_BLOCK_PART] =
+                (uint8_t)(int8_t)n.of[i];
+        }
     if (first == 0)
         *(float4 *)to = {n.scale, n.sum * n.scale, n.other * n.scale,
                          (by_turns ? MXFP4_ADDED : 1) * (n.sum + n.other) * n.scale};

@@ -3,7 +3,7 @@
 #include "agent/backend/cuda/forms.cuh"
 #include "agent/backend/cuda/rope.cuh"
 
-enum { ROW_THREADS = 256, WIDE = 4, NORM_THREADS = 1024, NORM_EACH = 4 };
+enum { ROW_THREADS = 256, WIDE = 4, NORM_THREADS = 1024, NORM_FEW = 512, NORM_EACH = 4 };
 
 /* Rows whose elements may be read and written four at a time. */
 static bool is_wide(const gpu_rows &r)
@@ -201,14 +201,23 @@ __global__ void norm_kernel(gpu_norm n, uint32_t rows)
     }
 }
 
+/* NORM_FEW where a thread can have so much of a row: they find room beside blocks of the product
+ * before, and fewer take longer (of 4096 elements on an H100: bench/results/gpu.txt). */
+static uint32_t norm_threads(uint32_t fours)
+{
+    uint32_t warps = blocks_for(fours, WARP), least = blocks_for(fours, WARP * NORM_EACH),
+             few = NORM_FEW / WARP;
+    return (warps < few ? warps : least > few ? least : few) * WARP;
+}
+
 void gpu_norm_run(struct CUstream_st *s, const struct gpu_norm *n, struct gpu_shape shape)
 {
     dim3 grid(rows_with(n->formed, shape.rows), shape.width / n->part);
-    uint32_t fours = n->part / WIDE, warps = blocks_for(fours, WARP),
-             threads = warps * WARP < NORM_THREADS ? warps * WARP : (uint32_t)NORM_THREADS,
+    uint32_t fours = n->part / WIDE, threads = norm_threads(fours),
              each = blocks_for(fours, threads ? threads : 1);
-    bool wide = n->part % WIDE == 0 && each <= NORM_EACH && is_wide(n->in) && is_wide(n->addend) &&
-                is_wide(n->sum) && is_wide(n->out) && (uintptr_t)n->weight % sizeof(float4) == 0 &&
+    bool wide = n->part % WIDE == 0 && threads <= NORM_THREADS && is_wide(n->in) &&
+                is_wide(n->addend) && is_wide(n->sum) && is_wide(n->out) &&
+                (uintptr_t)n->weight % sizeof(float4) == 0 &&
                 (uintptr_t)n->bias % sizeof(float4) == 0;
     if (shape.rows == 0)
         return;

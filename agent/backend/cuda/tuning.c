@@ -1,12 +1,11 @@
-/* Products of one row by quantised weights go one of several ways, which add up the same numbers in
- * the same order: by blocks that go when their own outputs are done, or by some or more that stay
- * until all is, and ask for few or many weights ahead. Which is fastest depends on the GPU, on the
- * shapes, and on what runs before and after: a block that is there early reads weights while the
- * kernel before it still runs, which a product that is timed by itself cannot show. So whole steps
- * find out (steps.c): they are recorded once for each way, go each way in turn, each between two
- * moments of the GPU's clock, and from then on the one that took least. Nothing is computed that
- * nobody wants. Whatever cannot be measured, what is not faster by TUNING_GAIN, and products of
- * steps that are not kept go by blocks that do not stay. */
+/* Products of one row by quantised weights go one of two ways, which add up the same numbers in the
+ * same order: by blocks that go when their own outputs are done, or by some that stay until all is.
+ * Which is faster depends on the GPU, on the shapes, and on what runs before and after: a block
+ * that is there early reads weights while the kernel before it still runs, which a product that is
+ * timed by itself cannot show. So whole steps find out (steps.c): they are recorded once for each
+ * way, go each way in turn, each between two moments of the GPU's clock, and from then on the one
+ * that took less. Nothing is computed that nobody wants. Whatever cannot be measured, what is not
+ * faster by TUNING_GAIN, and products of steps that are not kept go by blocks that do not stay. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,20 +15,9 @@
 
 static const double TUNING_GAIN = 0.01;
 
-/* `blocks`: of a multiprocessor that stay, of products that are cut into more than
- * GPU_PERSISTENT_BLOCKS for each; 0: none. Others run all at once; `few_far`: and ask far ahead. */
-static const struct cuda_way {
-    const char *name;
-    uint32_t blocks;
-    bool far, few_far;
-} ways[CUDA_WAYS] = {
-    {"no block stays", 0, false, false},
-    {"4 blocks stay", GPU_PERSISTENT_BLOCKS, false, false},
-    {"6 blocks stay", GPU_PERSISTENT_BLOCKS + 2, false, false},
-    {"no block stays, few ask far ahead", 0, false, true},
-    {"4 blocks stay, few ask far ahead", GPU_PERSISTENT_BLOCKS, false, true},
-    {"4 blocks stay, all ask far ahead", GPU_PERSISTENT_BLOCKS, true, true},
-};
+/* Blocks of a multiprocessor, of products that are cut into more than it has of them. */
+enum { WAY_NONE_STAYS, WAY_STAY };
+static const char *const way_names[CUDA_WAYS] = {"no block stays", "6 blocks stay"};
 
 /* ---- what was measured ---- */
 
@@ -155,17 +143,16 @@ void cuda_trial_end(struct cuda_stream *s, struct cuda_trials *t)
 /* ---- for others ---- */
 
 /* HP_TEST_CUDA_DECODE, for tests and for bench/gpu/measure.c, says how all go: "way=N", or by so
- * many blocks that stay, "far=N" such that ask far ahead. */
+ * many blocks that stay. */
 void cuda_tuning_init(struct cuda_tuning *t)
 {
     const char *said = getenv("HP_TEST_CUDA_DECODE");
     pthread_mutex_init(&t->lock, NULL);
     t->forced = said != NULL;
-    t->forced_far = said && strncmp(said, "far=", 4) == 0;
     if (said && strncmp(said, "way=", 4) == 0)
         t->forced_way = (int)(strtoul(said + 4, NULL, 10) % CUDA_WAYS);
     else if (said)
-        t->forced_by = (uint32_t)strtoul(said + (t->forced_far ? 4 : 0), NULL, 10);
+        t->forced_by = (uint32_t)strtoul(said, NULL, 10);
 }
 
 void cuda_tuning_fini(struct cuda_tuning *t)
@@ -176,21 +163,18 @@ void cuda_tuning_fini(struct cuda_tuning *t)
 void cuda_product_run(struct cuda_stream *s, struct gpu_product *p)
 {
     const struct cuda_tuning *all = &s->device->tuning;
-    const struct cuda_way *way = &ways[all->forced ? all->forced_way : s->keeps ? s->way : 0];
-    uint32_t blocks = gpu_decode_blocks(p), n = (uint32_t)s->device->facts.multiprocessors;
-    bool many = blocks > n * GPU_PERSISTENT_BLOCKS;
-    p->persistent_blocks = many ? n * way->blocks : way->few_far ? blocks : 0;
-    p->persistent_far = many ? way->far : way->few_far;
-    if (all->forced_by) {
-        p->persistent_blocks = all->forced_by;
-        p->persistent_far = all->forced_far;
-    }
+    int way = all->forced ? all->forced_way : s->keeps ? s->way : WAY_NONE_STAYS;
+    uint32_t blocks = gpu_decode_blocks(p),
+             most = (uint32_t)s->device->facts.multiprocessors * GPU_PERSISTENT_BLOCKS;
+    p->persistent_blocks = all->forced_by                     ? all->forced_by
+                           : way == WAY_STAY && blocks > most ? most
+                                                              : 0;
     if (blocks && s->keeps)
         s->steps->trials.have_ways = true;
     gpu_product_run(s->stream, p);
 }
 
-/* "2110.0 1980.4* 1990.0 ... us": a step by each way. */
+/* "2110.0 1980.4* us": a step by each way. */
 static void tuned_say(const struct cuda_tuned *t, char *out, size_t size)
 {
     size_t begin = strlen(out), n = begin;
@@ -213,7 +197,7 @@ bool cuda_tuning_say(struct cuda_tuning *all, struct device_choice *out)
     for (unsigned i = 1; i <= told; i++)
         tuned_say(&all->of[(n - i) % CUDA_TUNED], out->why, sizeof out->why);
     if (n)
-        snprintf(out->how, sizeof out->how, "%s", ways[all->of[(n - 1) % CUDA_TUNED].way].name);
+        snprintf(out->how, sizeof out->how, "%s", way_names[all->of[(n - 1) % CUDA_TUNED].way]);
     pthread_mutex_unlock(&all->lock);
     return n > 0;
 }

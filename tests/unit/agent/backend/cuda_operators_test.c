@@ -204,7 +204,7 @@ TEST(norms_of_wide_rows_are_those_of_the_reference)
         {.kind = OP_RMS_NORM, .n_inputs = 1, .n_weights = 1, .u.norm.epsilon = 1e-5f},
         {.kind = OP_LAYER_NORM, .n_inputs = 1, .n_weights = 2, .u.norm.epsilon = 1e-5f},
     };
-    static const size_t widths[] = {1028, 4100, 9220, 16388};
+    static const size_t widths[] = {1028, 2052, 4100, 9220, 16388};
     struct device *d = cuda_open(0);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
