@@ -296,10 +296,10 @@ FAULTS = [
     ("together: the second matrix begins where the first ends", ROOM + "products.cuh", "block - before", "block"),
     ("attention: joined rows lie where parts are", ROOM + "kv.c", "a->parts_found = (float *)(void *)(room + made);", "a->parts_found = (float *)(void *)room;"),
     ("expansion: lanes do not wait for each other's elements", ROOM + "expand.cu", "    __syncwarp();\n    uint32_t elements", "    uint32_t elements"),
-    ("norms: few threads for long rows", ROOM + "rows.cu", "least > few ? least : few", "few"),
+    ("norms: few threads for long rows", ROOM + "rows.cu", "least > few ? least : few", "least > few * 8 ? least : few"),
     ("norms: more of a row for a thread than it keeps", ROOM + "rows.cu", "threads <= NORM_THREADS && is_wide", "is_wide"),
     ("norms: sums of all warps but one", ROOM + "cuda.cuh", "lane < blockDim.x / WARP ? parts[lane] : 0", "lane + 1 < blockDim.x / WARP ? parts[lane] : 0"),
-    ("forms: four bytes in the order of a row that is read from its end", ROOM + "forms.cuh", "(uint8_t)(int8_t)of[i] << i * 8;", "(uint8_t)(int8_t)of[i] << (N - 1 - i) * 8;"),
+    ("forms: four bytes from the last to the first", ROOM + "forms.cuh", "(uint8_t)(int8_t)of[i] << i * 8;", "(uint8_t)(int8_t)of[i] << (N - 1 - i) * 8;"),
     ("norms: a thread's second four are its first", ROOM + "rows.cu", "        x[k] = there ? *(const float4 *)(in + i) : float4{};", "        x[k] = there ? *(const float4 *)(in + i % (blockDim.x * WIDE)) : float4{};"),
     # waits
     ("a table of a batch is filled while the GPU reads it", ROOM + "tables.c", "cuda_note(s, gpu_event_wait(t->read));", "cuda_note(s, 0);"),
