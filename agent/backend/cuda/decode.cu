@@ -92,14 +92,20 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP, ROWS == 1 ? 1 : 2)
 #pragma unroll
         for (uint32_t k = 0; k < format::EACH; k++) {
             uint32_t j = k * WARP + lane;
-            decode_task tasks[DECODE_OUTPUTS];
             if (i * format::PIECE_TASKS + j >= n_tasks)
                 break;
 #pragma unroll
-            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++)
-                task_unpack<DTYPE>(tables, own + i % 2 * turn + o * room * 16 + lead[o], k,
-                                   tasks[o]);
-            task_multiply<DTYPE, ROWS>(x + k * WARP * each, p.inputs / INPUT_BLOCK, tasks, sums);
+            for (uint32_t o = 0; o < DECODE_OUTPUTS; o += TOGETHER<ROWS>) {
+                decode_task tasks[TOGETHER<ROWS>];
+#pragma unroll
+                for (uint32_t t = 0; t < TOGETHER<ROWS>; t++)
+                    task_unpack<DTYPE>(tables,
+                                       own + i % 2 * turn + (o + t) * room * 16 + lead[o + t], k,
+                                       tasks[t]);
+                task_multiply<DTYPE, ROWS>(x + k * WARP * each, p.inputs / INPUT_BLOCK, tasks,
+                                           sums + o);
+                together_end<ROWS>();
+            }
         }
         x += format::PIECE_TASKS * each;
         __syncwarp();

@@ -11,6 +11,23 @@
 
 static constexpr uint32_t DECODE_WARPS = 4, DECODE_OUTPUTS = 2;
 
+/* Outputs whose tasks a lane has in registers together: one where several rows are multiplied
+ * without dp4a, which takes the registers of the other. */
+#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ < 610
+template <int ROWS> static constexpr uint32_t TOGETHER = ROWS > 1 ? 1 : DECODE_OUTPUTS;
+#else
+template <int ROWS> static constexpr uint32_t TOGETHER = DECODE_OUTPUTS;
+#endif
+
+/* Between them: or the compiler keeps what it has read of the rows in registers for the next. */
+template <int ROWS> static __device__ __forceinline__ void together_end()
+{
+#ifndef CUDA_ON_CPU
+    if (TOGETHER<ROWS> < DECODE_OUTPUTS)
+        __threadfence_block();
+#endif
+}
+
 /* The block of a task's first part. */
 template <int DTYPE> static __device__ __forceinline__ uint32_t task_block(uint32_t task)
 {
@@ -18,7 +35,8 @@ template <int DTYPE> static __device__ __forceinline__ uint32_t task_block(uint3
                                : task * decode_format<DTYPE>::TASK_BLOCKS;
 }
 
-/* By rows of so many blocks, the first of which has the head of the task's first block at `x`. */
+/* By rows of so many blocks, the first of which has the head of the task's first block at `x`:
+ * TOGETHER<ROWS> tasks. */
 template <int DTYPE, int ROWS>
 static __device__ __forceinline__ void task_multiply(const uint8_t *x, uint32_t blocks,
                                                      const decode_task *tasks, float (*sums)[ROWS])
@@ -40,7 +58,7 @@ static __device__ __forceinline__ void task_multiply(const uint8_t *x, uint32_t 
                                             : head.y,
                   added = DTYPE == DTYPE_MXFP4 ? sum : ADDED<DTYPE> * sum;
 #pragma unroll
-            for (uint32_t o = 0; o < DECODE_OUTPUTS; o++) {
+            for (uint32_t o = 0; o < TOGETHER<ROWS>; o++) {
                 int dot = 0;
 #pragma unroll
                 for (uint32_t i = 0; i < format::WORDS; i++)
