@@ -17,7 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-enum { PROFILE_VERSION = 8 };
+enum { PROFILE_VERSION = 9 };
 
 /* ---- beside the tables ---- */
 
@@ -93,6 +93,58 @@ static int layers_list(struct measure *m, struct err *e)
     return 0;
 }
 
+/* Bytes that all layers hold for one token of a batch, as the model alone says. */
+static int token_bytes(const struct measure *m, uint64_t *out, struct err *e)
+{
+    static const uint64_t one_token[GRAPH_SEQUENCE_SYMBOLS] = {[GRAPH_TOKENS] = 1};
+    struct graph_section s;
+    int rc = graph_section_make(m->graph, 0, m->graph->n_layers, one_token, &s, e);
+    if (rc < 0)
+        return rc;
+    *out = graph_section_bytes(&s);
+    graph_section_free(&s);
+    return 0;
+}
+
+/* What the device holds beside that for a batch of so many tokens: scratch of its kernels, what its
+ * memory is rounded up to. */
+static int scratch_bytes(const struct measure *m, uint32_t tokens, uint64_t of_one, uint64_t *out,
+                         struct err *e)
+{
+    struct stage_config c = profiler_stage_config(m, 0, tokens, 1, 1);
+    struct section_need need;
+    c.end_layer = m->graph->n_layers;
+    int rc = stage_footprint(&c, &need, e);
+    if (rc < 0)
+        return rc;
+    uint64_t told = of_one * tokens;
+    *out = need.activation_bytes > told ? need.activation_bytes - told : 0;
+    return 0;
+}
+
+/* 1, 2, 3, 4, 6, 8, 12 ... */
+static uint32_t batch_next(uint32_t n)
+{
+    bool power = (n & (n - 1)) == 0;
+    return n < 2 ? 2 : power ? n / 2 * 3 : n / 3 * 4;
+}
+
+static int scratch_note(struct measure *m, struct err *e)
+{
+    enum { TOKENS_MOST = 8192 };
+    json_t *note = json_member_add(m->tables, "scratch", json_object()),
+           *tokens = json_member_add(note, "tokens", json_array()),
+           *bytes = json_member_add(note, "bytes", json_array());
+    uint64_t of_one, there;
+    int rc = token_bytes(m, &of_one, e);
+    for (uint32_t n = 1; rc == 0 && n <= TOKENS_MOST; n = batch_next(n)) {
+        rc = scratch_bytes(m, n, of_one, &there, e);
+        json_array_append_new(tokens, json_integer(n));
+        json_array_append_new(bytes, json_integer(rc < 0 ? 0 : (json_int_t)there));
+    }
+    return rc;
+}
+
 /* ---- what was measured before ---- */
 
 static void key_print(struct buffer *key, const char *kind, const struct weight *w)
@@ -145,13 +197,26 @@ static json_t *kept_tables(const struct measure *m, const char *file)
     return !file[0] || m->config->fine || json_load_at(file, &kept, &at, NULL) < 0 ? NULL : kept;
 }
 
+/* Of a device without room for the layers at work: what they would take is said without times, so
+ * that no plan counts on more than there is. */
+static int measure_no_times(struct measure *m, struct err *e)
+{
+    log_warn("agent", "profile_without_times", "text=\"%s\"", e->text);
+    json_object_clear(m->tables);
+    int rc = layers_list(m, e);
+    return rc < 0 ? rc : scratch_note(m, e);
+}
+
 static int measure_all(struct measure *m, const char *file, struct err *e)
 {
     struct err kept_error = {0};
     m->begun_ns = env_now_ns(&env_real);
     m->budget_ns = (m->config->budget_ms ? m->config->budget_ms : 2000) * 1000000;
     int rc = profiler_classes_measure(m, e);
+    if (rc == HP_ENOMEM && !m->config->fine)
+        return measure_no_times(m, e);
     rc = rc < 0 ? rc : layers_list(m, e);
+    rc = rc < 0 ? rc : scratch_note(m, e);
     if (rc < 0)
         return rc;
     if (m->config->fine)

@@ -42,9 +42,10 @@ struct profiler_config {
 /* Appends {"embed": {"slice": [..], "prefix": [..], "seconds": [[..]]}, "attn": .., "mlp": ..,
  * "head": .., "layers": [..]} as in hp-profile/1; a class whose kernels take rows together has
  * "step", what slices are quickest in multiples of. Layers carry `resident_bytes` too: what they
- * hold on this device once loaded. Beside them stand "source" (device, libraries, driver, program,
- * when) and, of a fine measurement, "useful_slice": {"tokens", "within"}; each class then has
- * "decode":
+ * hold on this device once loaded. Beside them stand "scratch": {"tokens": [..], "bytes": [..]},
+ * what a stage of all layers takes of the device for a batch of so many tokens beyond its values;
+ * "source" (device, libraries, driver, program, when) and, of a fine measurement, "useful_slice":
+ * {"tokens", "within"}; each class then has "decode":
  * {"batch", "prefix", "seconds"} and "interpolation_error". Uses the device: on its thread. Errors
  * of model_open and stage_load. */
 int profiler_measure(const struct profiler_config *c, struct buffer *out, struct err *e);

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-static const char *const notes[] = {"layers",       "batch", "source",
-                                    "useful_slice", "pace",  "corrected"};
+static const char *const notes[] = {"layers", "batch",     "source", "useful_slice",
+                                    "pace",   "corrected", "scratch"};
 
 bool measured_profile_is_note(const char *key)
 {
@@ -81,6 +81,31 @@ static int resident_read(const json_t *tables, struct measured_profile *p, struc
     return 0;
 }
 
+/* As profile_check has found it. */
+static int scratch_read(const json_t *tables, struct measured_profile *p, struct err *e)
+{
+    const json_t *note = json_object_get(tables, "scratch"),
+                 *tokens = json_object_get(note, "tokens"), *bytes = json_object_get(note, "bytes");
+    size_t n = json_array_size(tokens);
+    p->scratch = arena_alloc(&p->layers.arena, n + 1, sizeof *p->scratch);
+    if (!p->scratch)
+        return err_set(e, HP_ENOMEM, "no memory for a profile");
+    for (size_t i = 0; i < n; i++)
+        p->scratch[i] = (struct measured_scratch){json_number_value(json_array_get(tokens, i)),
+                                                  json_number_value(json_array_get(bytes, i))};
+    p->n_scratch = n;
+    return 0;
+}
+
+double measured_profile_scratch(const struct measured_profile *p, double tokens)
+{
+    for (size_t i = 0; i < p->n_scratch; i++)
+        if (p->scratch[i].tokens >= tokens)
+            return p->scratch[i].bytes;
+    const struct measured_scratch *last = p->n_scratch ? &p->scratch[p->n_scratch - 1] : NULL;
+    return last ? last->bytes * (tokens / last->tokens) : 0;
+}
+
 int measured_profile_read(const json_t *tables, struct measured_profile *out, struct err *e)
 {
     struct measured_profile p = {0};
@@ -89,6 +114,8 @@ int measured_profile_read(const json_t *tables, struct measured_profile *out, st
         rc = layers_read(tables, &p.layers, e);
     if (rc == 0)
         rc = resident_read(tables, &p, e);
+    if (rc == 0)
+        rc = scratch_read(tables, &p, e);
     if (rc < 0)
         measured_profile_free(&p);
     else

@@ -48,6 +48,7 @@ struct model_facts {
     uint32_t pooling; /* enum model_pooling: an encoder, whose texts are one batch each; 0: not */
     double
         workspace_bytes_per_token; /* of a batch: what a stage holds beside weights and KV cache */
+    double expert_rows_bytes_per_token; /* of these: scratch of products with experts */
     const uint32_t *end_ids;
     size_t n_end_ids;
     struct model *handle; /* handed through to requests.h; may be NULL */

@@ -156,14 +156,16 @@ static uint64_t expert_rows_bytes(const struct graph *g)
 
 /* Bytes that an agent with all layers holds for each token of a batch; one with some of them holds
  * no more. */
-static int workspace_count(const struct graph *g, double *out, struct err *e)
+static int workspace_count(const struct graph *g, struct model_facts *facts, struct err *e)
 {
     static const uint64_t one_token[GRAPH_SEQUENCE_SYMBOLS] = {[GRAPH_TOKENS] = 1};
     struct graph_section s;
     int rc = graph_section_make(g, 0, g->n_layers, one_token, &s, e);
     if (rc < 0)
         return rc;
-    *out = (double)(graph_section_bytes(&s) + expert_rows_bytes(g));
+    facts->expert_rows_bytes_per_token = (double)expert_rows_bytes(g);
+    facts->workspace_bytes_per_token =
+        (double)graph_section_bytes(&s) + facts->expert_rows_bytes_per_token;
     graph_section_free(&s);
     return 0;
 }
@@ -327,7 +329,7 @@ static int graph_facts_fill(struct model *m, bool divided, struct arena *arena,
     facts->kv_before = kv_before_list(g, arena);
     facts->odd_head = odd_head(g);
     windows_fill(g, facts->windows);
-    return workspace_count(g, &facts->workspace_bytes_per_token, e);
+    return workspace_count(g, facts, e);
 }
 
 static int facts_fill(struct model *m, bool divided, struct arena *arena, struct model_facts *out,

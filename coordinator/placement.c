@@ -238,7 +238,8 @@ static bool kind_is_measured(const struct coord *c, const struct deployment *d,
         profiles_find(c, d->model->id, kind, deployment_spec_compute(&d->spec));
     const char *pace = m->node ? m->node->paced_profile : NULL,
                *measured = kept ? kept->measured.pace : NULL;
-    return kept && (!pace || (measured && strcmp(pace, measured) == 0));
+    return kept && kept->measured.classes.n_classes > 0 &&
+           (!pace || (measured && strcmp(pace, measured) == 0));
 }
 
 int placement_unmeasured(struct coord *c, const struct deployment *d, struct placement_device *out,

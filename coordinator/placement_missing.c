@@ -13,15 +13,15 @@ static void bytes_text(double bytes, char out[32])
         snprintf(out, 32, "%.1f MB", bytes / 1e6);
 }
 
-/* Bytes of layers [first, end) with the KV of one sequence of `context` tokens. */
+/* Bytes of layers [first, end) with the KV of one sequence of `context` tokens, as a plan counts
+ * it. */
 static double need_bytes(const struct placement_job *p, int first, int end, uint64_t context,
                          double *weights)
 {
     double sum = 0, w = 0;
     for (int l = first; l < end; l++) {
         w += p->inputs->resident_bytes[l];
-        sum += p->inputs->state_bytes_per_token[l] *
-               (double)placing_round_up(context, DEPLOYMENT_KV_ROUND);
+        sum += p->inputs->state_bytes_per_token[l] * (double)placing_kv_tokens(p, context, 1);
     }
     if (weights)
         *weights = w;

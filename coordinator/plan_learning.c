@@ -36,8 +36,9 @@ static const char *stage_kind(const struct lesson *l, int stage)
 /* Its profile is not measured. */
 static bool kind_is_guessed(const struct lesson *l, int stage)
 {
-    return !profiles_find(l->c, l->d->model->id, stage_kind(l, stage),
-                          deployment_spec_compute(&l->d->spec));
+    const struct kept_profile *kept = profiles_find(l->c, l->d->model->id, stage_kind(l, stage),
+                                                    deployment_spec_compute(&l->d->spec));
+    return !kept || kept->measured.classes.n_classes == 0;
 }
 
 /* ---- stages compared ---- */

@@ -7,6 +7,7 @@
 #include "coordinator/links.h"
 #include "coordinator/model_slots.h"
 #include "coordinator/paces.h"
+#include "coordinator/planner_profile.h"
 #include "transport/stage_bytes.h"
 
 /* ---- bytes ---- */
@@ -108,8 +109,9 @@ static uint64_t receiving_bytes(const struct coord *c, const struct deployment *
 }
 
 double planner_workspace_bytes(const struct coord *c, const struct deployment *d,
-                               const struct member *m)
+                               const struct member *m, int device)
 {
+    double tokens = (double)deployment_spec_batch_tokens(&d->spec, &d->model->facts);
     /* A paced agent's memory is that of the device it stands for, counted by the profile's bytes.
      */
     if (member_paced_as(m)[0])
@@ -117,9 +119,8 @@ double planner_workspace_bytes(const struct coord *c, const struct deployment *d
     /* Rows that cross as less than float32 are kept as float32 once before they go and once after
      * they came. */
     double wide = deployment_wire(d) == FRAME_F32 ? 0 : 2.0 * sizeof(float) * d->model->facts.width;
-    return ceil((d->model->facts.workspace_bytes_per_token + wide) *
-                (double)deployment_spec_batch_tokens(&d->spec, &d->model->facts)) +
-           (double)receiving_bytes(c, d, m);
+    return ceil((d->model->facts.workspace_bytes_per_token + wide) * tokens) +
+           planner_scratch_bytes(c, d, m, device, tokens) + (double)receiving_bytes(c, d, m);
 }
 
 /* ---- nodes ---- */
@@ -180,7 +181,7 @@ static void device_add(struct drawing *w, const struct member *m, int i)
         return;
     }
     out->memory_bytes = fmax(
-        0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->c, w->d, m)));
+        0, floor(planner_free_bytes(w->c, w->d, m, i) - planner_workspace_bytes(w->c, w->d, m, i)));
 }
 
 static int node_add(struct drawing *w, const struct member *m, struct err *e)

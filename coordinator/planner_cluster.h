@@ -26,10 +26,10 @@ int planner_cluster_of(const struct coord *c, const struct planner_wish *wish, s
 struct frame_row planner_border_row(const struct model_facts *f);
 /* Divides the width of every value that crosses a border in the hop's format. */
 uint64_t planner_border_elements(const struct model_facts *f);
-/* What each stage holds beside weights and KV cache, on a device of this member: work space, and
+/* What each stage holds beside weights and KV cache, on this device of a member: work space, and
  * frames on their way to it where the member's pool has no room for them. */
 double planner_workspace_bytes(const struct coord *c, const struct deployment *d,
-                               const struct member *m);
+                               const struct member *m, int device);
 /* Free for this deployment on a device of a member, beside its own stages where it is planned so
  * (deployment.h, `beside`); 0 where there is no such device. */
 double planner_free_bytes(const struct coord *c, const struct deployment *d, const struct member *m,

@@ -51,7 +51,7 @@ static void member_bytes_set(const struct coord *c, const struct deployment *d,
         if (device < 0)
             continue;
         p->free_bytes[device] = planner_free_bytes(c, d, m, i);
-        p->workspace_bytes[device] = planner_workspace_bytes(c, d, m);
+        p->workspace_bytes[device] = planner_workspace_bytes(c, d, m, i);
     }
 }
 

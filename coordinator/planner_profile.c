@@ -78,6 +78,14 @@ double planner_resident_bytes(const struct coord *c, const struct deployment *d,
     return most > 0 ? most : profile_guessed_bytes(l, d->spec.f32);
 }
 
+double planner_scratch_bytes(const struct coord *c, const struct deployment *d,
+                             const struct member *m, int device, double tokens)
+{
+    const struct measured_profile *p = measured_of(c, d, m, device);
+    double told = p ? measured_profile_scratch(p, tokens) : 0;
+    return fmax(0, told - d->model->facts.expert_rows_bytes_per_token * tokens);
+}
+
 double planner_state_bytes_per_token(const struct coord *c, const struct deployment *d, int layer)
 {
     const struct measured_profile *p = paced_profile(c, d);

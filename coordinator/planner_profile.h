@@ -13,6 +13,10 @@ int planner_profile_make(const struct coord *c, const struct deployment *d, stru
 /* Bytes that a layer's weights take once loaded: as a backend measured, or else by the number
  * format that it computes in. */
 double planner_resident_bytes(const struct coord *c, const struct deployment *d, int layer);
+/* What the kernels of a member's device take for a batch, beyond the model's
+ * workspace_bytes_per_token of its tokens, as its backend told; 0 where nobody did. */
+double planner_scratch_bytes(const struct coord *c, const struct deployment *d,
+                             const struct member *m, int device, double tokens);
 /* KV cache of one token of one of the deployment's sequences. */
 double planner_state_bytes_per_token(const struct coord *c, const struct deployment *d, int layer);
 /* Sequences of the profile that one of the deployment's stands for: 1, but for paced agents, whose

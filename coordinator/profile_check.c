@@ -11,7 +11,8 @@ enum {
     PROFILE_MAX_SECONDS = 3600,
     PROFILE_MAX_CLASSES = 256,
     PROFILE_MAX_LAYERS = 65536,
-    PROFILE_SLACK_BYTES = 1 << 20
+    PROFILE_SLACK_BYTES = 1 << 20,
+    PROFILE_MAX_SCRATCH = 64 /* batches that it is told of */
 };
 
 double profile_guessed_bytes(const struct layer_facts *l, bool f32)
@@ -143,6 +144,30 @@ static int beside_check(const json_t *tables, struct err *e)
     return rc;
 }
 
+static int scratch_check(const json_t *tables, struct err *e)
+{
+    static const double most_bytes = 1e12;
+    const json_t *note = json_object_get(tables, "scratch"),
+                 *tokens = json_object_get(note, "tokens"), *bytes = json_object_get(note, "bytes");
+    size_t n = json_array_size(tokens);
+    double before = 0;
+    if (!note)
+        return 0;
+    if (n == 0 || n > PROFILE_MAX_SCRATCH || json_array_size(bytes) != n)
+        return err_set(e, HP_EPARSE, "$.scratch has no tokens and bytes, at most %d of each",
+                       PROFILE_MAX_SCRATCH);
+    for (size_t i = 0; i < n; i++) {
+        double t = json_number_value(json_array_get(tokens, i)),
+               b = json_number_value(json_array_get(bytes, i));
+        if (!(t > before) || !(t <= most_bytes))
+            return err_set(e, HP_EINVAL, "$.scratch.tokens[%zu] does not rise", i);
+        if (!json_is_number(json_array_get(bytes, i)) || !(b >= 0) || !(b <= most_bytes))
+            return err_set(e, HP_EINVAL, "$.scratch.bytes[%zu] is %g", i, b);
+        before = t;
+    }
+    return 0;
+}
+
 int profile_check(const struct model_facts *facts, bool f32, const json_t *tables, struct err *e)
 {
     const char *name;
@@ -157,6 +182,7 @@ int profile_check(const struct model_facts *facts, bool f32, const json_t *table
             return rc;
     }
     int rc = layers_check(facts, f32, tables, e);
+    rc = rc < 0 ? rc : scratch_check(tables, e);
     return rc < 0 ? rc : beside_check(tables, e);
 }
 

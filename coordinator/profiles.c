@@ -129,7 +129,7 @@ static const char *model_name(const struct coord *c, const char *id)
     return "";
 }
 
-static size_t classes_of(const json_t *tables)
+size_t profiles_classes_of(const json_t *tables)
 {
     size_t n = 0;
     const char *name;
@@ -145,10 +145,11 @@ json_t *profiles_describe(const struct coord *c)
         char model[DIGEST_HEX], kind[DEVICE_KIND], compute[8];
         key_split(c->profiles[i].key, model, kind, compute);
         json_array_append_new(
-            rows, json_pack("{s:s, s:s, s:o, s:s, s:I, s:b}", "model", model, "name",
-                            model_name(c, model), "kind", json_text(kind), "compute", compute,
-                            "classes", (json_int_t)classes_of(c->profiles[i].record), "corrected",
-                            json_object_get(c->profiles[i].record, "corrected") != NULL));
+            rows,
+            json_pack("{s:s, s:s, s:o, s:s, s:I, s:b}", "model", model, "name",
+                      model_name(c, model), "kind", json_text(kind), "compute", compute, "classes",
+                      (json_int_t)profiles_classes_of(c->profiles[i].record), "corrected",
+                      json_object_get(c->profiles[i].record, "corrected") != NULL));
     }
     return rows;
 }

@@ -23,6 +23,8 @@ void profiles_free(struct coord *c);
 
 /* Rows for people; and forgets those of a model (id, or its beginning, or name), of one kind or all
  * ("": all). HP_ENOENT. */
+/* Classes that tables have times of. */
+size_t profiles_classes_of(const json_t *tables);
 json_t *profiles_describe(const struct coord *c);
 int profiles_remove(struct coord *c, const char *model, const char *kind, int *removed,
                     struct err *e);

@@ -83,8 +83,8 @@ static json_t *profile_document(const struct profiling_ask *p)
             json_object_set(source, p->runs[k].kind, json_object_get(own, "source"));
         if (json_object_get(own, "useful_slice"))
             json_object_set(useful, p->runs[k].kind, json_object_get(own, "useful_slice"));
-        static const char *const beside[] = {"layers",       "batch", "source",
-                                             "useful_slice", "pace",  "corrected"};
+        static const char *const beside[] = {"layers", "batch",     "source", "useful_slice",
+                                             "pace",   "corrected", "scratch"};
         for (size_t b = 0; b < sizeof beside / sizeof *beside; b++)
             json_object_del(own, beside[b]);
         json_object_set_new(latency, p->runs[k].kind, own);
@@ -369,6 +369,7 @@ static void plan_result(struct coord *c, struct member *m, const struct agent_as
     json_t *tables = json_loads(r->tables, JSON_REJECT_DUPLICATES, &why);
     int rc = tables ? profile_check(model->open ? &model->facts : NULL, asked->f32, tables, &e)
                     : err_set(&e, HP_EPARSE, "%s", why.text);
+    bool times = profiles_classes_of(tables) > 0;
     if (rc < 0) {
         log_warn("coordinator", "profile_refused", "agent=%s model=%.12s why=\"%s\"", m->name, id,
                  e.text);
@@ -376,6 +377,11 @@ static void plan_result(struct coord *c, struct member *m, const struct agent_as
         profiles_expect_none(c);
     } else if (profiles_set(c, id, asked->kind, asked->f32 ? "f32" : "auto", tables, &e) < 0) {
         log_warn("coordinator", "profile_lost", "agent=%s why=\"%s\"", m->name, e.text);
+    } else if (!times) {
+        log_warn("coordinator", "profile_without_times",
+                 "agent=%s model=%.12s why=\"its device has no room for a layer at work\"", m->name,
+                 id);
+        profiles_expect_none(c);
     }
 }
 

@@ -223,6 +223,11 @@ struct backend {
      * take so many together; 0: it does not matter, or nobody knows. NULL: of no matrix. */
     uint32_t (*matmul_row_step)(const struct device *d, const struct weight *w, enum weight_use use,
                                 bool f32);
+    /* Takes so much scratch of matmul_scratch_bytes for the stream at once: were it taken when it
+     * is wanted, others would have come between. NULL: nothing is to be taken. HP_ENOMEM. */
+    int (*stream_reserve)(struct stream *s, uint64_t scratch_bytes, struct err *e);
+    /* Bytes of the device that op_prepare takes for the operator. NULL: none for any. */
+    uint64_t (*op_bytes)(const struct graph_op *op);
     /* Loads and packs. The file's mapping outlives the weight; pages that are no longer needed are
      * released. HP_ENOMEM, HP_EUNSUPPORTED. */
     int (*weight_load)(struct device *d, const struct weight *w, enum weight_use use, bool f32,

@@ -151,6 +151,15 @@ static uint64_t buffers_bytes(const struct backend *b, const struct graph_sectio
     return bytes;
 }
 
+/* What operators keep on the device beside their weights. */
+static uint64_t ops_bytes(const struct backend *b, const struct graph_section *s)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; b->op_bytes && i < s->n_ops; i++)
+        bytes += b->op_bytes(s->ops[i]);
+    return bytes;
+}
+
 int section_footprint(const struct section_config *c, struct section_need *out, struct err *e)
 {
     struct section_plan plan;
@@ -159,7 +168,8 @@ int section_footprint(const struct section_config *c, struct section_need *out, 
         return rc;
     *out = (struct section_need){
         .weight_bytes = plan.weight_bytes,
-        .activation_bytes = buffers_bytes(c->device->backend, &plan.section) + plan.scratch_bytes,
+        .activation_bytes = buffers_bytes(c->device->backend, &plan.section) +
+                            ops_bytes(c->device->backend, &plan.section) + plan.scratch_bytes,
         .row_step = plan.row_step};
     section_plan_free(&plan);
     return 0;

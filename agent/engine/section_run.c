@@ -195,6 +195,8 @@ int section_run_create(const struct section_config *c, struct section_run **out,
         rc = tables_alloc(r, e);
     if (rc == 0)
         rc = r->backend->stream_create(c->device, &r->stream, e);
+    if (rc == 0 && r->backend->stream_reserve)
+        rc = r->backend->stream_reserve(r->stream, r->plan.scratch_bytes, e);
     if (rc == 0)
         rc = buffers_alloc(r, e);
     if (rc == 0)

@@ -1,6 +1,7 @@
 """The cuda backend through real agents, as the stand-in for CUDA runs it (tests/cuda_on_cpu): alone, beside CPUs, and with what goes wrong."""
 import json
 import os
+import re
 import tempfile
 
 from cluster import Cluster, DEMO, Failed, ROOT
@@ -111,6 +112,37 @@ def a_box_without_driver_plugin_or_memory_is_told_so():
             agent = start_agent(c, "x", "--device", device, **env)
             assert agent.wait(20) != 0, device
             assert words in said(c, "x"), (device, said(c, "x"))
+
+
+@test
+def a_gpu_that_is_too_small_is_refused_beforehand_and_what_it_is_said_to_miss_is_enough():
+    model = os.path.join(GOLDEN, "..", "quantised", "model-q4_k_m.gguf")
+    if not os.path.exists(model):
+        skip("../shared/golden is not here")
+    asked = ("--slice", "68", "--max-context", "512", "--max-sequences", "2", "--prefix-cache", "off")
+    small = 8500  # KiB: the scratch of its kernels alone has 8192
+    with Cluster(agents=1, cores=1) as c:
+        agents = []
+        try:
+            agents.append(start_agent(c, "small", "--device", f"cuda:0,mem={small}KiB"))
+            c.wait("the small one is ready", lambda: c.member("small") == "ready")
+            try:
+                c.deploy("m", model, "--layers", "0-5:small", *asked)
+                raise AssertionError("it has too little memory")
+            except Failed as e:
+                assert e.code == "infeasible", e
+                missing = int(re.search(r"(\d+) bytes are missing there", e.message).group(1))
+            assert "stage_prepare" not in said(c, "small"), said(c, "small")
+            agents.append(start_agent(c, "enough", "--device", f"cuda:0,mem={small + -(-missing // 1024)}KiB"))
+            c.wait("the other is ready", lambda: c.member("enough") == "ready")
+            c.deploy("m", model, "--layers", "0-5:enough", *asked)
+            for tokens in (5, 70):  # the second wants more scratch than the first
+                status, body = c.request("POST", "/v1/completions", {"model": "m", "prompt": list(range(3, 3 + tokens)), "max_tokens": 3, "temperature": 0})
+                assert status == 200, (tokens, body)
+        finally:
+            for agent in agents:
+                agent.kill()
+                agent.wait()
 
 
 @test

@@ -255,6 +255,7 @@ int cuda_weight_load(struct device *d, const struct weight *w, enum weight_use u
 void cuda_weight_free(struct device *d, struct device_weight **w);
 
 /* forms.c */
+int cuda_stream_reserve(struct stream *s, uint64_t scratch_bytes, struct err *e);
 /* The stream's scratch, whose content is lost; NULL: there is no room, and it is noted. */
 void *cuda_scratch_take(struct cuda_stream *s, uint64_t bytes);
 bool cuda_form_is_there(const struct cuda_stream *s, const struct cuda_form *f);
@@ -349,6 +350,7 @@ void cuda_copy(struct stream *s, const struct tensor *to, const struct tensor *f
 
 /* ops.c */
 bool cuda_op_supports(enum op_kind kind, enum dtype weight);
+uint64_t cuda_op_bytes(const struct graph_op *op);
 int cuda_op_prepare(struct device *d, const struct op_request *r, struct device_op **out,
                     struct err *e);
 void cuda_op_release(struct device_op **op);

@@ -4,6 +4,16 @@
 #include "agent/backend/cuda/cuda_int.h"
 #include "agent/backend/cuda/kernels.h"
 
+int cuda_stream_reserve(struct stream *stream, uint64_t scratch_bytes, struct err *e)
+{
+    struct cuda_stream *s = (struct cuda_stream *)stream;
+    int rc = scratch_bytes ? cuda_take(s->device, scratch_bytes, "scratch of its kernels",
+                                       &s->scratch.device, e)
+                           : 0;
+    s->scratch.bytes = rc < 0 ? 0 : scratch_bytes;
+    return rc;
+}
+
 void *cuda_scratch_take(struct cuda_stream *s, uint64_t bytes)
 {
     s->formed.form = GPU_FORM_NONE;

@@ -230,11 +230,23 @@ bool cuda_op_forms(const struct cuda_op *op, const struct tensor *out)
     }
 }
 
+/* What is kept of a rotation. */
+static uint64_t frequencies_bytes(const struct graph_op *op)
+{
+    return (uint64_t)op->u.rope.config->dims / 2 * 2 * sizeof(double);
+}
+
+uint64_t cuda_op_bytes(const struct graph_op *op)
+{
+    uint64_t bytes = op->kind == OP_ROPE_ANGLES ? frequencies_bytes(op) : 0;
+    return cuda_steps_bytes(bytes);
+}
+
 /* frequencies[2][pairs] of positions, as loop_rope_angles has them. */
 static int frequencies_make(struct cuda_op *op, struct err *e)
 {
     const struct rope_config *rope = op->request.op->u.rope.config;
-    size_t pairs = (size_t)rope->dims / 2, bytes = 2 * pairs * sizeof(double);
+    size_t pairs = (size_t)rope->dims / 2, bytes = frequencies_bytes(op->request.op);
     double *all = malloc(bytes + 1);
     void *there = NULL;
     if (!all)
@@ -291,8 +303,7 @@ void cuda_op_release(struct device_op **op)
     if (!own)
         return;
     if (own->frequencies)
-        cuda_give(own->device, own->frequencies,
-                  (uint64_t)own->request.op->u.rope.config->dims / 2 * 2 * sizeof(double));
+        cuda_give(own->device, own->frequencies, frequencies_bytes(own->request.op));
     free(own);
 }
 

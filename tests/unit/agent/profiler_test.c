@@ -82,6 +82,10 @@ TEST(results_are_tables_that_the_planner_reads_and_are_kept)
     }
     assert_true(json_integer_value(json_object_get(
                     json_array_get(json_object_get(root, "layers"), 1), "resident_bytes")) > 0);
+    const json_t *scratch = json_object_get(tables, "scratch");
+    assert_true(json_array_size(json_object_get(scratch, "tokens")) > 20);
+    assert_int_equal(json_array_size(json_object_get(scratch, "tokens")),
+                     json_array_size(json_object_get(scratch, "bytes")));
     profile_free(&p);
     json_decref(root);
     /* The second time nothing is measured: no two measurements agree to nine digits. */
@@ -127,10 +131,18 @@ TEST(layer_that_does_not_fit_is_an_error_that_says_what_is_missing)
         skip();
     struct buffer out = {0};
     struct err e = {0};
-    struct profiler_config c = {.path = demo_model, .device = device_of(10000), .budget_ms = 1};
+    struct profiler_config c = {
+        .path = demo_model, .device = device_of(10000), .budget_ms = 1, .fine = true};
     assert_int_equal(profiler_measure(&c, &out, &e), HP_ENOMEM);
     assert_non_null(strstr(e.text, "embed"));
     assert_non_null(strstr(e.text, "missing"));
+    c.fine = false; /* a quick look says what layers would take, without times */
+    assert_int_equal(profiler_measure(&c, &out, &e), 0);
+    json_t *tables = json_loads(buffer_cstr(&out), 0, NULL);
+    assert_int_equal(json_object_size(tables), 2);
+    assert_int_equal(json_array_size(json_object_get(tables, "layers")), 18);
+    assert_non_null(json_object_get(tables, "scratch"));
+    json_decref(tables);
     device_close(&c.device);
     buffer_free(&out);
 }

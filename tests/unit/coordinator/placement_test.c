@@ -123,12 +123,13 @@ TEST(what_cannot_be_placed_says_why)
         {"{\"slice\": -1}", "invalid", "\"slice\" is not a number", ""},
         {"{\"agents\": 3}", "invalid", "\"agents\" is not text", ""},
         {"{\"max_context\": 5000}", "invalid", "more than the model's 4096", ""},
-        /* 10 layers of 200 MB and 4096 tokens of 10 kB: 2.04 GB; a0 has 1 GB, a1 0.5 GB, a2 0.1 GB
+        /* 10 layers of 200 MB and 4096 tokens of 10 kB (64 more for each sequence that may be
+         * open): 2.04 GB; a0 has 1 GB, a1 0.5 GB, a2 0.1 GB
          */
         {"{\"max_context\": 4096}", "infeasible", "bytes are missing", "no context fits"},
-        {"{}", "infeasible", "weights 2.00 GB", "up to 2002560000 bytes in all"},
+        {"{}", "infeasible", "weights 2.00 GB", "up to 2003200000 bytes in all"},
         {"{\"layers\": \"0-3:a0,4-9:a1\", \"max_context\": 1024}", "infeasible",
-         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 706240000 bytes", ""},
+         "layers 4-9 need 1.21 GB on agent \"a1\", which has 500.0 MB free: 707008000 bytes", ""},
     };
     struct fixture f;
     fixture_open(&f);

@@ -318,11 +318,47 @@ TEST(layers_of_a_paced_profile_stand_where_the_models_do)
     fixture_close(&f);
 }
 
+TEST(scratch_of_kernels_is_planned_with_at_the_next_larger_batch_that_was_told)
+{
+    static const struct {
+        const char *tables;
+        double bytes;
+    } cases[] = {
+        {"{\"scratch\": {\"tokens\": [1, 512, 800], \"bytes\": [5, 7e6, 8e6]}}", 8e6},
+        {"{\"scratch\": {\"tokens\": [1, 700, 800], \"bytes\": [5, 7e6, 8e6]}}", 7e6},
+        {"{\"scratch\": {\"tokens\": [1, 350], \"bytes\": [5, 4e6]}}", 8e6}, /* beyond all of them */
+        {"{}", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct model_slot slot;
+        struct deployment d;
+        struct planner_inputs *in = NULL;
+        struct err e = {0};
+        fixture_open(&f);
+        join_on(&f, 0, "box", box_node);
+        join_on(&f, 2, "m2", card_node);
+        slot_open(&slot, &d);
+        d.spec.slice = 700;
+        measure(&f, &slot, "k", cases[i].tables);
+        assert_int_equal(planner_inputs_get(f.core, &d, &in, &e), 0);
+        int box = planner_inputs_device(in, "a0", 0), card = planner_inputs_device(in, "a2", 0);
+        assert_same(in->workspace_bytes[box] - in->workspace_bytes[card], cases[i].bytes);
+        assert_same(in->cluster.devices[card].memory_bytes - in->cluster.devices[box].memory_bytes,
+                    cases[i].bytes - 2e9);
+        planner_inputs_release(&in);
+        planner_inputs_release(&d.inputs);
+        json_decref(d.spec.options);
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cluster_is_what_topo_tells_people),
         cmocka_unit_test(what_was_measured_is_planned_with_and_the_rest_is_guessed),
+        cmocka_unit_test(scratch_of_kernels_is_planned_with_at_the_next_larger_batch_that_was_told),
         cmocka_unit_test(frames_on_their_way_are_planned_with_where_pools_are_small),
         cmocka_unit_test(an_unmeasured_mixture_reads_the_experts_that_a_slice_wakes),
         cmocka_unit_test(layers_of_a_paced_profile_stand_where_the_models_do),

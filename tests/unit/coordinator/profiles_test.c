@@ -48,6 +48,12 @@ TEST(what_can_be_believed)
         {"{\"useful_slice\": 5}", "not an object"},
         {"{\"useful_slice\": {\"tokens\": 0}}", "less than 1"},
         {"{\"batch\": \"many\"}", "not a number"},
+        {"{\"scratch\": {\"tokens\": [1, 64], \"bytes\": [0, 8e6]}}", NULL},
+        {"{\"scratch\": 5}", "no tokens and bytes"},
+        {"{\"scratch\": {\"tokens\": [1, 64], \"bytes\": [1]}}", "no tokens and bytes"},
+        {"{\"scratch\": {\"tokens\": [64, 1], \"bytes\": [1, 1]}}", "does not rise"},
+        {"{\"scratch\": {\"tokens\": [1], \"bytes\": [-1]}}", "bytes[0] is -1"},
+        {"{\"scratch\": {\"tokens\": [1], \"bytes\": [\"a\"]}}", "bytes[0] is 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct err e = {0};
