@@ -197,7 +197,7 @@ uint64_t plan_learn_part(struct coord *c, struct deployment *d, struct plan_drif
 {
     struct lesson l = {.c = c, .d = d, .drift = drift, .stages = stages};
     ratios_find(&l, shared);
-    if (l.ratios[stage] >= COMPARED_GROSS)
+    if (l.ratios[stage] >= COMPARED_GROSS && !kind_is_guessed(&l, stage))
         pace_learn(&l, stage);
     if (l.changes)
         slices_forget(d);

@@ -22,7 +22,7 @@ uint64_t plan_learn(struct coord *c, struct deployment *d, struct plan_drift *dr
                     const struct stage_seconds *stages, uint32_t tokens, bool shared);
 /* A prompt that goes on, of what one stage has computed of it so far; `stages` is as before, of
  * others what they are known to have taken, 0 where that is nothing. A stage that is not far slower
- * than planned teaches nothing before the prompt is through. */
+ * than planned, or whose profile is but a guess, teaches nothing before the prompt is through. */
 uint64_t plan_learn_part(struct coord *c, struct deployment *d, struct plan_drift *drift,
                          const struct stage_seconds *stages, int stage, bool shared);
 

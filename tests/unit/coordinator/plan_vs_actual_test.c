@@ -756,6 +756,22 @@ TEST(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more)
     fixture_close(&f);
 }
 
+/* What was guessed of a device that nobody has measured is the guess's fault, as at the end. */
+TEST(a_prompt_that_goes_on_says_nothing_of_a_device_whose_profile_is_a_guess)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve_on(&f, "k0", "k1");
+    int removed;
+    assert_int_equal(profiles_remove(f.core, d->model->id, "k1", &removed, NULL), 0);
+    for (uint64_t i = 0; i < 2; i++) {
+        tell_slices(&f, d, 1 + i, 0, 200, 1 + 2 * i, 2);
+        tell_slices(&f, d, 1 + i, 1, 60000, 1 + 2 * i, 1);
+        assert_near(pace_of(d, d->stages[1].agent, 0), 1, 1e-9);
+    }
+    fixture_close(&f);
+}
+
 /* All of the model on a0. Batches of three that take long may be the others'; of those that would
  * be long for one of three alike it is sure, and of those that are short for all of them, too. */
 TEST(of_one_stage_beside_other_work_that_counts_which_is_gross_whoever_took_the_time)
@@ -879,6 +895,8 @@ int main(void)
         cmocka_unit_test(a_link_that_is_measured_to_take_far_longer_than_before_is_late),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
         cmocka_unit_test(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more),
+        cmocka_unit_test(
+            a_prompt_that_goes_on_says_nothing_of_a_device_whose_profile_is_a_guess),
         cmocka_unit_test(
             of_one_stage_beside_other_work_that_counts_which_is_gross_whoever_took_the_time),
         cmocka_unit_test(what_some_of_a_kind_take_says_nothing_of_the_others),
