@@ -28,7 +28,7 @@ static void path_count(struct degraded_hashes *h, const struct member *a, const 
     const struct member_link *there = links_cell(a, b), *back = links_cell(b, a);
     there = there ? there : &none;
     back = back ? back : &none;
-    if (there->late || back->late)
+    if (there->late_s > 0 || back->late_s > 0)
         part_count(h, stage, 2, (uint64_t)there->late_told << 32 | back->late_told);
     if (there->loss > 0 || back->loss > 0)
         part_count(h, stage, 3, (uint64_t)there->lossy_told << 32 | back->lossy_told);

@@ -34,12 +34,11 @@ static int hop_verdict(struct member_link *l, const struct hop_seconds *hop)
     return l->late_s > 0 && late_s <= -l->late_s / LATE_TIMES ? -1 : 0;
 }
 
-static void late_say(const struct member *from, const struct member_link *l, const char *of,
-                     double late_s)
+static void late_say(const struct member *from, const struct member_link *l, const char *of)
 {
-    if (l->late)
+    if (l->late_s > 0)
         log_warn("coordinator", "link_late", "from=%s to=%s deployment=%s late_s=%.3g", from->name,
-                 l->to->name, of, late_s);
+                 l->to->name, of, l->late_s);
     else
         log_info("coordinator", "link_on_time", "from=%s to=%s deployment=%s", from->name,
                  l->to->name, of);
@@ -82,11 +81,10 @@ bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
         return false;
     l->late_prompts = 0;
     l->late_s = verdict > 0 ? l->late_s + l->late_least_s : 0;
-    l->late = verdict > 0;
     l->late_told += verdict > 0;
     l->due_ns = 0; /* measured once nothing runs there */
     c->links_version++;
-    late_say(hop_from(d, stage), l, d->name, l->late_s);
+    late_say(hop_from(d, stage), l, d->name);
     return true;
 }
 
@@ -107,18 +105,32 @@ bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stag
     return changed;
 }
 
+/* A measurement is half of what frames take there and back. Where frames showed that one way is
+ * late and the other is not, it says of both together whether they are as late as that still. */
+static bool ways_are_as_known(const struct member *from, const struct member_link *l,
+                              double latency_s)
+{
+    const struct member_link *back = links_cell(l->to, from);
+    if (!back || !l->measured_s || !back->measured_s || (l->late_s <= 0 && back->late_s <= 0))
+        return false;
+    double mean_s = (known_s(l) + known_s(back)) / 2;
+    return fabs(known_s(l) - known_s(back)) >= LATE_LEAST_S && latency_s - mean_s < LATE_LEAST_S &&
+           !far_apart(mean_s, latency_s);
+}
+
 bool late_links_measured(const struct member *from, struct member_link *l, double latency_s)
 {
-    bool was = l->late, late = (l->measured_s || was) && far_apart(latency_s, l->latency_s),
+    bool was = l->late_s > 0, late = (l->measured_s || was) && far_apart(latency_s, l->latency_s),
          later = late && (!was || far_apart(latency_s, known_s(l))),
          changed = late != was || fabs(latency_s - known_s(l)) > LINKS_LATENCY_NEWS_S;
+    l->late_prompts = 0;
+    if (late && ways_are_as_known(from, l, latency_s))
+        return false;
     l->late_s = late ? latency_s - l->latency_s : 0;
     l->latency_s = late ? l->latency_s : latency_s;
-    l->late = late;
-    l->late_prompts = 0;
     l->late_told += later;
     if (later || late != was)
-        late_say(from, l, "-", l->late_s);
+        late_say(from, l, "-");
     return changed;
 }
 
@@ -128,7 +140,7 @@ struct late_hashes late_links_hash(const struct coord *c)
     for (size_t i = 0; i < c->n_members; i++)
         for (size_t k = 0; k < c->n_members; k++) {
             const struct member_link *l = links_cell(c->members[i], c->members[k]);
-            h.which = h.which * UINT64_C(0x100000001b3) + (l && l->late);
+            h.which = h.which * UINT64_C(0x100000001b3) + (l && l->late_s > 0);
             h.told = h.told * UINT64_C(0x100000001b3) + (l ? l->late_told : 0);
         }
     return h;

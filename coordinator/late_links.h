@@ -1,6 +1,6 @@
-/* Data paths over which frames take longer than was measured of them: links are measured where
- * nothing runs, and what runs shows what became of them since. Plans count what is late as latency
- * until the link is measured anew. */
+/* Data paths over which frames take longer than usual: links are measured where nothing runs, and
+ * what runs shows what became of them since. Plans count what is late as latency until frames or a
+ * measurement are on time again. */
 #ifndef HP_COORDINATOR_LATE_LINKS_H
 #define HP_COORDINATOR_LATE_LINKS_H
 
@@ -23,8 +23,8 @@ bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
 bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stage, double least_s,
                            double span_s);
 /* The link was measured. Where that takes far longer than the latency that it is known by, which
- * stays, it is late, as frames may have shown already; what is measured else is its latency from
- * now on. True: that is news, for plans or for people. */
+ * stays, it is late, as frames may have shown already (and of which way: a measurement cannot);
+ * what is measured else is its latency from now on. True: that is news, for plans or for people. */
 bool late_links_measured(const struct member *from, struct member_link *l, double latency_s);
 struct late_hashes {
     uint64_t

@@ -18,11 +18,11 @@ struct member_link {
     uint64_t broken_until_ns; /* nothing is planned over it before (broken_links.h) */
     unsigned breaks;          /* so often it was broken, one soon after the other */
     /* late_links.h */
-    double late_s; /* frames take so much longer than was measured; 0: they do not */
+    double late_s; /* frames or measurements take so much longer than latency_s, which is what they
+                      take usually; 0: they do not */
     double late_least_s;
     int late_prompts, late_verdict;
     bool seen;          /* frames were on time there, before or since it was measured */
-    bool late;          /* it became so, and has not been on time since */
     unsigned late_told; /* so often it became so, or by more */
     /* lossy_links.h */
     double loss;         /* share of packets; 0: none worth a word */
@@ -46,7 +46,7 @@ struct links_path {
     const struct member *from, *to;
     struct cluster_wire wire;
     uint64_t measured_s; /* 0: given, for paced agents, or assumed */
-    double late_s;       /* of the wire's latency: what frames showed since (late_links.h) */
+    double late_s;       /* of the wire's latency: longer than usual by that (late_links.h) */
     double loss;         /* this way; the wire has what the worse way costs (lossy_links.h) */
     bool assumed;        /* of one box, whose loopback nobody has measured */
     bool serves_back;    /* nothing is known of the way back, so this one serves it */

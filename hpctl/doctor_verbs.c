@@ -222,7 +222,7 @@ static void check_members(struct findings *f, struct client *client)
     json_decref(deployments);
 }
 
-/* What works and is worse than it was measured: its cable, its WLAN, or who shares it. */
+/* What works and is worse than usual: its cable, its WLAN, or who shares it. */
 static void check_link(struct findings *f, const json_t *l)
 {
     double late_s = number_member(l, "late_s"), loss = number_member(l, "loss");
@@ -235,7 +235,7 @@ static void check_link(struct findings *f, const json_t *l)
                     "of it");
     if (late_s > 0)
         finding_add(f, pair.s, WORTH_KNOWING,
-                    shown_of("frames come %s later than was measured", shown_seconds(late_s).s).s,
+                    shown_of("frames come %s later than usual", shown_seconds(late_s).s).s,
                     "`hpctl topo --measure` measures it anew");
 }
 

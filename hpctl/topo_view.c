@@ -107,7 +107,7 @@ static void cell_when(struct buffer *cell, const json_t *link)
     else
         buffer_printf(cell, "%s ago", shown_seconds(age).s);
     if (json_object_get(link, "late_s"))
-        buffer_printf(cell, "; frames come %s later since",
+        buffer_printf(cell, "; frames come %s later than usual",
                       shown_seconds(number_member(link, "late_s")).s);
     if (json_object_get(link, "loss"))
         buffer_printf(cell, "; loses %.2g %% of its packets", 100 * number_member(link, "loss"));

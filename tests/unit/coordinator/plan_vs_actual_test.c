@@ -612,23 +612,23 @@ TEST(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once)
     struct member_link *l = links_make(d->stages[0].agent, d->stages[1].agent);
     const struct hop_seconds soon = {1e-4, 1e-4};
     late_links_hear_steps(f.core, d, 0, 0.05, 100); /* it may be far away */
-    assert_false(l->late);
+    assert_false(l->late_s > 0);
     late_links_hear(f.core, d, 0, &soon);
     late_links_hear_steps(f.core, d, 0, 0.05, 4.9); /* four of five */
-    assert_false(l->late);
+    assert_false(l->late_s > 0);
     late_links_hear(f.core, d, 0, &soon); /* a prompt is not late: from the beginning */
     late_links_hear_steps(f.core, d, 0, 0.05, 4.9);
     late_links_hear_steps(f.core, d, 0, 0.009, 100); /* that is nothing */
-    assert_false(l->late);
+    assert_false(l->late_s > 0);
     tell_prompt(&f, d, 1, 100, 1, 2);
     tell_answer(&f, d, 1, (const int[2]){32, 32}, 90, 1); /* 5.9 s, each token 1 ms on its way */
-    assert_false(l->late);
+    assert_false(l->late_s > 0);
     tell_prompt(&f, d, 2, 100, 1, 2);
     tell_answer_over(&f, d, 2, (const int[2]){32, 32}, 30, 52, 1); /* 5.2 s, and 51 ms */
-    assert_true(l->late);
+    assert_true(l->late_s > 0);
     assert_near(l->late_s, 0.051, 1e-9);
     assert_true(late_links_measured(d->stages[0].agent, l, 0.06)); /* for the first time */
-    assert_true(l->late && l->late_s > 0.05);
+    assert_true(l->late_s > 0.05);
     fixture_close(&f);
 }
 
@@ -642,11 +642,11 @@ TEST(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link)
                        *back = links_make(d->stages[1].agent, d->stages[0].agent);
     const uint64_t late_ms[] = {2, 52, 52, 52, 2, 52, 52, 52, 52, 52};
     for (uint64_t i = 0; i < 10; i++) {
-        assert_false(back->late); /* not before five in a row */
+        assert_false(back->late_s > 0); /* not before five in a row */
         tell_prompt(&f, d, i + 1, 100, 1, 2);
         tell_answer_over(&f, d, i + 1, (const int[2]){4, 4}, 30, late_ms[i], 1);
     }
-    assert_true(back->late && !there->late);
+    assert_true(back->late_s > 0 && there->late_s <= 0);
     assert_near(back->late_s, 0.051, 1e-9);
     tell_prompt(&f, d, 11, 100, 1, 2);
     tell_answer_over(&f, d, 11, (const int[2]){1, 1}, 30, 200, 1); /* no way back in it */
@@ -685,6 +685,39 @@ TEST(a_link_that_is_measured_to_take_far_longer_than_before_is_late)
     assert_true(late_links_measured(a0, l, 1e-4));
     assert_near(l->late_s, 0, 0);
     assert_true(late_links_hash(f.core).which == begun.which);
+    fixture_close(&f);
+}
+
+/* A measurement has half of it each way, again and again; frames tell the ways apart. */
+TEST(a_link_that_is_late_one_way_is_told_once_however_often_it_is_measured)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct member *ends[] = {d->stages[0].agent, d->stages[1].agent};
+    struct member_link *ways[] = {links_make(ends[0], ends[1]), links_make(ends[1], ends[0])};
+    const double frames_s[] = {0.0605, 5e-4};
+    for (int w = 0; w < 2; w++) {
+        late_links_measured(ends[w], ways[w], 1e-4);
+        ways[w]->measured_s = 1;
+    }
+    struct late_hashes known = {0};
+    for (int i = 0; i < 4; i++) {
+        for (int w = 0; w < 2; w++)
+            late_links_hear_steps(f.core, d, w, frames_s[w], 100);
+        if (i == 1)
+            known = late_links_hash(f.core);
+        for (int w = 0; w < 2 && i > 0; w++)
+            assert_false(late_links_measured(ends[w], ways[w], 0.03015));
+        assert_near(ways[0]->late_s, 0.0604, 1e-9);
+        assert_near(ways[1]->late_s, 0, 0);
+    }
+    assert_true(late_links_hash(f.core).told == known.told);
+    for (int w = 0; w < 2; w++) /* it is over */
+        assert_int_equal(late_links_measured(ends[w], ways[w], 1e-4), w == 0);
+    assert_near(ways[0]->late_s, 0, 0);
+    for (int w = 0; w < 2; w++) /* both ways are late, as nobody showed otherwise */
+        assert_true(late_links_measured(ends[w], ways[w], 0.05));
     fixture_close(&f);
 }
 
@@ -893,6 +926,7 @@ int main(void)
         cmocka_unit_test(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once),
         cmocka_unit_test(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link),
         cmocka_unit_test(a_link_that_is_measured_to_take_far_longer_than_before_is_late),
+        cmocka_unit_test(a_link_that_is_late_one_way_is_told_once_however_often_it_is_measured),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
         cmocka_unit_test(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more),
         cmocka_unit_test(
