@@ -64,17 +64,20 @@ bool pace_is_degraded(const struct deployment *d, const struct member *m, int de
     return p && p->degraded;
 }
 
-void pace_change(struct coord *c, const struct deployment *d, struct member *m, int device,
+bool pace_change(struct coord *c, const struct deployment *d, struct member *m, int device,
                  double factor)
 {
     struct member_pace *p = pace_make(d, m, device);
     char on[DEVICE_TEXT];
     long steps = p->steps + lround(log(factor) / log(PACE_STEP));
+    int bounded = (int)(steps > PACE_MOST_STEPS    ? PACE_MOST_STEPS
+                        : steps < -PACE_MOST_STEPS ? -PACE_MOST_STEPS
+                                                   : steps);
     bool was = pace_is_gross(p);
     p->heard_ns = coord_now(c);
-    p->steps = (int)(steps > PACE_MOST_STEPS    ? PACE_MOST_STEPS
-                     : steps < -PACE_MOST_STEPS ? -PACE_MOST_STEPS
-                                                : steps);
+    if (bounded == p->steps)
+        return false;
+    p->steps = bounded;
     bool is = pace_is_gross(p);
     if (is != was || (is && abs(p->steps - p->told) >= PACE_TOLD_STEPS))
         p->told = is ? p->steps : 0;
@@ -89,6 +92,7 @@ void pace_change(struct coord *c, const struct deployment *d, struct member *m, 
                  "on=%s deployment=%s times=%.3g why=\"prompts take that many times what the "
                  "profile of its kind says\"",
                  on, d->name, pace_times(p));
+    return true;
 }
 
 void pace_hear(struct coord *c, const struct deployment *d, struct member *m, int device)

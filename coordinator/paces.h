@@ -23,8 +23,9 @@ enum { PACE_TOLD_STEPS = 8 }; /* and again when it is off by twice as much, or h
 
 /* The device takes so many times as long as the kind's profile says; 1: as it says. */
 double pace_of(const struct deployment *d, const struct member *m, int device);
-/* The pace is `factor` times what it was (kept within 0.01 and 100). */
-void pace_change(struct coord *c, const struct deployment *d, struct member *m, int device,
+/* The pace is `factor` times what it was (kept within 0.01 and 100). False: that is where it was.
+ */
+bool pace_change(struct coord *c, const struct deployment *d, struct member *m, int device,
                  double factor);
 /* The device takes several times as long as the profile says, and `told`: how many, in steps. */
 bool pace_is_degraded(const struct deployment *d, const struct member *m, int device, int *told);

@@ -106,10 +106,8 @@ static void pace_learn(struct lesson *l, int stage)
     pace_hear(l->c, l->d, s->agent, s->device);
     for (int i = prompts_worth(l, stage); i > 0 && factor <= 0; i--)
         factor = plan_drift_add(l->drift, key, l->ratios[stage]);
-    if (factor <= 0)
-        return;
-    pace_change(l->c, l->d, s->agent, s->device, factor);
-    l->changes++;
+    if (factor > 0)
+        l->changes += pace_change(l->c, l->d, s->agent, s->device, factor);
 }
 
 static int devices_of_kind(const struct coord *c, const char *kind)

@@ -789,6 +789,23 @@ TEST(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more)
     fixture_close(&f);
 }
 
+TEST(an_agent_that_tells_of_centuries_again_and_again_is_heard_until_it_is_as_slow_as_can_be)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve_on(&f, "k0", "k1");
+    const struct member *a1 = d->stages[1].agent;
+    for (uint64_t i = 0; i < 4; i++)
+        tell_slices(&f, d, 1 + i, 1, UINT64_C(9000000000000), 1, 1);
+    assert_near(pace_of(d, a1, 0), 97, 1);
+    uint64_t planned_by = f.core->paces_version, corrections = plan_vs_actual_totals(d).corrections;
+    for (uint64_t i = 0; i < 4; i++)
+        tell_slices(&f, d, 9 + i, 1, UINT64_C(9000000000000), 1, 1);
+    assert_int_equal(f.core->paces_version, planned_by);
+    assert_int_equal(plan_vs_actual_totals(d).corrections, corrections);
+    fixture_close(&f);
+}
+
 /* What was guessed of a device that nobody has measured is the guess's fault, as at the end. */
 TEST(a_prompt_that_goes_on_says_nothing_of_a_device_whose_profile_is_a_guess)
 {
@@ -929,8 +946,9 @@ int main(void)
         cmocka_unit_test(a_link_that_is_late_one_way_is_told_once_however_often_it_is_measured),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
         cmocka_unit_test(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more),
+        cmocka_unit_test(a_prompt_that_goes_on_says_nothing_of_a_device_whose_profile_is_a_guess),
         cmocka_unit_test(
-            a_prompt_that_goes_on_says_nothing_of_a_device_whose_profile_is_a_guess),
+            an_agent_that_tells_of_centuries_again_and_again_is_heard_until_it_is_as_slow_as_can_be),
         cmocka_unit_test(
             of_one_stage_beside_other_work_that_counts_which_is_gross_whoever_took_the_time),
         cmocka_unit_test(what_some_of_a_kind_take_says_nothing_of_the_others),
