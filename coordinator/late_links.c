@@ -22,12 +22,19 @@ static double known_s(const struct member_link *l)
     return l->latency_s + l->late_s;
 }
 
+/* Two agents' clocks are guessed by what they tell the coordinator: from the one that is further
+ * away that takes longer, by the way between the two at most. */
+static bool hop_is_late(const struct member_link *l, const struct hop_seconds *hop)
+{
+    return far_apart(hop->measured - l->latency_s, hop->planned);
+}
+
 /* Late, on time again (where it was late), or neither: what the prompt says of the link. One that
  * was neither measured nor seen on time may be as far away as that. */
 static int hop_verdict(struct member_link *l, const struct hop_seconds *hop)
 {
     double late_s = hop->measured - hop->planned;
-    bool late = far_apart(hop->measured, hop->planned);
+    bool late = hop_is_late(l, hop);
     l->seen = l->seen || !late;
     if (late)
         return l->seen || l->measured_s ? 1 : 0;
@@ -96,7 +103,7 @@ bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stag
     bool back = stage + 1 == d->n_stages, changed = false;
     if (!l || hop_is_given(hop_from(d, stage), l))
         return false;
-    if (!back && !far_apart(hop.measured, hop.planned)) {
+    if (!back && !hop_is_late(l, &hop)) {
         l->seen = true;
         return false;
     }

@@ -806,6 +806,43 @@ TEST(an_agent_that_tells_of_centuries_again_and_again_is_heard_until_it_is_as_sl
     fixture_close(&f);
 }
 
+/* One prompt after the other of which a1's word takes 40 ms to the coordinator. */
+static void tell_from_afar(struct fixture *f, const struct deployment *d, uint64_t hop_ms)
+{
+    static uint64_t sequence = 5000;
+    const uint64_t ms = 1000000;
+    for (int i = 0; i < 5; i++) {
+        fixture_pass_ms(f, PLAN_VS_ACTUAL_PREDICT_MS);
+        sequence++;
+        for (uint64_t j = 0; j < 2; j++) {
+            uint64_t now = f->clock.now_ns + 3000 * ms, start = now - (j ? 300 - hop_ms : 400) * ms;
+            struct message_prefill_slice s = {0, 50, j ? start : 0, start, start + 100 * ms, 1};
+            struct message m = {.type = MESSAGE_PREFILL};
+            m.u.prefill = (struct message_prefill){
+                d->id, d->generation, sequence, j, now - (j ? 40 * ms : 0), {&s, 1}, false, false};
+            fixture_say(f, 10 + j, fixture_key((int)j), &m);
+        }
+    }
+}
+
+/* The clock of who is far away is guessed to be as much ahead as its word takes. */
+TEST(a_link_to_an_agent_far_away_is_not_late_by_how_far_that_is)
+{
+    struct fixture f;
+    fixture_open(&f);
+    struct deployment *d = serve(&f);
+    struct member *a0 = d->stages[0].agent, *a1 = d->stages[1].agent;
+    struct member_link *l = links_make(a0, a1);
+    strcpy(a1->machine, "another");
+    *l = (struct member_link){
+        .to = a1, .latency_s = 0.04, .bandwidth_bytes_per_s = 1e8, .measured_s = 1};
+    tell_from_afar(&f, d, 41);
+    assert_near(l->late_s, 0, 0);
+    tell_from_afar(&f, d, 120);
+    assert_true(l->late_s > 0.07);
+    fixture_close(&f);
+}
+
 /* What was guessed of a device that nobody has measured is the guess's fault, as at the end. */
 TEST(a_prompt_that_goes_on_says_nothing_of_a_device_whose_profile_is_a_guess)
 {
@@ -944,6 +981,7 @@ int main(void)
         cmocka_unit_test(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link),
         cmocka_unit_test(a_link_that_is_measured_to_take_far_longer_than_before_is_late),
         cmocka_unit_test(a_link_that_is_late_one_way_is_told_once_however_often_it_is_measured),
+        cmocka_unit_test(a_link_to_an_agent_far_away_is_not_late_by_how_far_that_is),
         cmocka_unit_test(beside_other_work_only_what_is_gross_counts),
         cmocka_unit_test(a_prompt_that_goes_on_says_who_is_far_slower_and_no_more),
         cmocka_unit_test(a_prompt_that_goes_on_says_nothing_of_a_device_whose_profile_is_a_guess),
