@@ -186,7 +186,8 @@ static void probe_measured(struct coord *c, const struct message_link_result *to
     if (news)
         links_keep(c, from);
     uint64_t round_ms = (uint64_t)c->n_members * c->n_members * LINKS_PAIR_MS;
-    uint64_t again_ms = l->loss > 0 || l->late_s > 0 ? LINKS_RETRY_MS : LINKS_REFRESH_MS; /* over? */
+    bool over_soon = l->loss > 0 || l->late_s > 0; /* it may be */
+    uint64_t again_ms = over_soon ? LINKS_RETRY_MS : LINKS_REFRESH_MS;
     probe_end(c, round_ms > again_ms ? round_ms : again_ms);
 }
 
