@@ -32,7 +32,7 @@ FAULTS = [
     ("decode: one room for both pieces", ROOM + "decode.cu", "own + piece % 2 * turn + o * room * 16, from[o]", "own + o * room * 16, from[o]"),
     ("decode: a row's last piece is read past its end", ROOM + "decode_formats.cuh", "if (i + own < left && i + own < most * 16)", "if (i + own < left + 16 && i + own < most * 16)"),
     ("decode: tasks past a row's end", ROOM + "decode.cu", "j >= n_tasks)\n", "j > n_tasks)\n"),
-    ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ o * room * 16 + lead[o]", "+ o * room * 16"),
+    ("decode: rows that begin anywhere", ROOM + "decode.cu", "+ (o + t) * room * 16 + lead[o + t]", "+ (o + t) * room * 16"),
     ("decode: an output past the last is read", ROOM + "decode.cu", "const uint8_t *row = weight + (c0 + o < place.outputs ? c0 + o : c0) * p.row_bytes;", "const uint8_t *row = weight + (c0 + o) * p.row_bytes;"),
     ("decode: an output past the last is written", ROOM + "decode_tasks.cuh", "r.output < at.outputs && r.row < rows;", "r.row < rows;"),
     ("decode: a row past the last is written", ROOM + "decode_tasks.cuh", "r.output < at.outputs && r.row < rows;", "r.output < at.outputs && r.row < rows + 8;"),

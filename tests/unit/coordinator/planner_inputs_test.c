@@ -326,7 +326,8 @@ TEST(scratch_of_kernels_is_planned_with_at_the_next_larger_batch_that_was_told)
     } cases[] = {
         {"{\"scratch\": {\"tokens\": [1, 512, 800], \"bytes\": [5, 7e6, 8e6]}}", 8e6},
         {"{\"scratch\": {\"tokens\": [1, 700, 800], \"bytes\": [5, 7e6, 8e6]}}", 7e6},
-        {"{\"scratch\": {\"tokens\": [1, 350], \"bytes\": [5, 4e6]}}", 8e6}, /* beyond all of them */
+        {"{\"scratch\": {\"tokens\": [1, 350], \"bytes\": [5, 4e6]}}",
+         8e6}, /* beyond all of them */
         {"{}", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
