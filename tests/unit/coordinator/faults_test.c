@@ -90,7 +90,7 @@ static int script(void **state)
     struct message_prefill_slice pieces[] = {{0, 70, 1, 2, 3, 1}, {70, 1, 4, 5, 6, 1}};
     uint64_t sequence = (uint64_t)1 << 32 | 1;
     struct message prefill = {.type = MESSAGE_PREFILL,
-                              .u.prefill = {1, 1, sequence, 0, 9, {pieces, 1}, false}};
+                              .u.prefill = {1, 1, sequence, 0, 9, {pieces, 1}, false, false}};
     struct message decode = {.type = MESSAGE_DECODE,
                              .u.decode = {1, 1, sequence, 0, 9, {pieces + 1, 1}}};
     struct message_said row = {sequence, 0, {ids, 2},
