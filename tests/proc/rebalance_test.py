@@ -66,11 +66,11 @@ def streams_go_on_while_agents_that_came_are_used():
 
 
 class Slowed:
-    """An agent that runs a tenth of the time, or of what processes get on a box that is busy with others."""
+    """An agent that runs a tenth of the time, or of what processes get on a box that is busy with others; or another part."""
 
-    def __init__(self, pid):
+    def __init__(self, pid, times=10):
         self.pid, self.ends = pid, threading.Event()
-        self.stands_s = 0.002 * (10 * min(max(1, os.getloadavg()[0] / os.cpu_count()), 6) - 1)
+        self.stands_s = 0.002 * (times * min(max(1, os.getloadavg()[0] / os.cpu_count()), 6) - 1)
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
@@ -139,7 +139,7 @@ def an_agent_that_became_slow_is_left_by_itself_within_30_s():
             return sum(s["last_layer"] - s["first_layer"] + 1 for s in d["stages"] if s["agent"] == slow) if d["state"] == "serving" else 99
 
         had, asks = layers(), threading.Thread(target=ask)
-        with Slowed(c.agent(slow)["pid"]):
+        with Slowed(c.agent(slow)["pid"], times=40):
             began = time.monotonic()
             asks.start()
             c.wait("it has less to do, or nothing", lambda: layers() < had, 60)
