@@ -78,7 +78,7 @@ def links_that_are_late_lose_or_hang_change_no_answer_and_are_as_before_afterwar
             assert r["interrupted"] and r["answers"]["different"] == r["answers"]["failed"] == 0 and len([f for f in r["faults"] if "healed_s" in f]) == 1, r
 
         began, run = time.monotonic(), disturbed("--faults", "loss", "--loss", "5")
-        c.wait("a link loses packets", lambda: max(link.get("loss", 0) for link in c.hpctl("topo")["links"]) > 0.005, 30)
+        c.wait("a link loses packets", lambda: max(link.get("loss", 0) for link in c.hpctl("topo")["links"]) > 0.005, 60)  # one that hung may be avoided, and is not listed, for 30 s
         print(f"# packets that are lost are named after {time.monotonic() - began:.1f} s")
         assert "of its packets" in c.run("topo").stdout
         ends(run)
@@ -89,7 +89,7 @@ def links_that_are_late_lose_or_hang_change_no_answer_and_are_as_before_afterwar
             return max((link.get("late_s", 0) for link in c.hpctl("topo")["links"]), default=0)
 
         began = time.monotonic()
-        c.wait("a link is late", lambda: late_s() > 0.02, 30)  # a measurement tells half of what frames take there and back
+        c.wait("a link is late", lambda: late_s() > 0.02, 60)  # a measurement tells half of what frames take there and back
         print(f"# named after {time.monotonic() - began:.1f} s")
         assert "later than usual" in c.run("topo").stdout
         ends(run)
