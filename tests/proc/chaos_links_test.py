@@ -87,6 +87,7 @@ def links_that_are_late_lose_or_hang_change_no_answer_and_are_as_before_afterwar
         began, run = time.monotonic(), disturbed("--faults", "loss", "--loss", "5")
         c.wait("a link loses packets", lambda: told(c, "link_lossy") > before, 30)
         print(f"# packets that are lost are named after {time.monotonic() - began:.1f} s")
+        assert "of its packets" in c.run("topo").stdout or c.hpctl("topo").get("unreachable")
         ends(run)
 
         before = told(c, "link_late")
@@ -98,6 +99,7 @@ def links_that_are_late_lose_or_hang_change_no_answer_and_are_as_before_afterwar
         began = time.monotonic()
         c.wait("a link is late", lambda: told(c, "link_late") > before, 30)
         print(f"# named after {time.monotonic() - began:.1f} s")
+        assert (late_s() > 0.02 and "later than usual" in c.run("topo").stdout) or c.hpctl("topo").get("unreachable")
         ends(run)
         began = time.monotonic()
         ids = itertools.count()
