@@ -67,7 +67,9 @@ struct data_endpoint {
 struct data_late_link {
     bool is_named; /* `peer` is who it leads to */
     uint8_t peer[KEY_BYTES];
-    uint64_t due_ns; /* of the last frame that was held; guarded by data_late's lock */
+    /* guarded by data_late's lock */
+    uint64_t due_ns; /* of the last frame that is held, when there is one */
+    size_t n_held;
 };
 
 struct data_link {

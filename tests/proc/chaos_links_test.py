@@ -27,12 +27,6 @@ def heard(c):
     return len(re.findall(r"links_late ", said)), len(re.findall(r"links_on_time ", said))
 
 
-def told(c, what):
-    """How often the coordinator's log says so: a link that hung just before may be avoided, and not be listed, for half a minute."""
-    with open(os.path.join(c.folder, "state", "coordinator", "log")) as log:
-        return log.read().count(f" {what} ")
-
-
 @test
 def links_that_are_late_lose_or_hang_change_no_answer_and_are_as_before_afterwards():
     with Cluster(agents=3, cores=1, memory="24MB") as c:
@@ -83,23 +77,21 @@ def links_that_are_late_lose_or_hang_change_no_answer_and_are_as_before_afterwar
             r = json.JSONDecoder().raw_decode(run.communicate(timeout=60 * SCALE)[0])[0]
             assert r["interrupted"] and r["answers"]["different"] == r["answers"]["failed"] == 0 and len([f for f in r["faults"] if "healed_s" in f]) == 1, r
 
-        before = told(c, "link_lossy")
         began, run = time.monotonic(), disturbed("--faults", "loss", "--loss", "5")
-        c.wait("a link loses packets", lambda: told(c, "link_lossy") > before, 30)
+        c.wait("a link loses packets", lambda: max(link.get("loss", 0) for link in c.hpctl("topo")["links"]) > 0.005, 30)
         print(f"# packets that are lost are named after {time.monotonic() - began:.1f} s")
-        assert "of its packets" in c.run("topo").stdout or c.hpctl("topo").get("unreachable")
+        assert "of its packets" in c.run("topo").stdout
         ends(run)
 
-        before = told(c, "link_late")
         run = disturbed("--faults", "delay", "--delay", "60ms", "--answer-tokens", "4..8")
 
         def late_s():
             return max((link.get("late_s", 0) for link in c.hpctl("topo")["links"]), default=0)
 
         began = time.monotonic()
-        c.wait("a link is late", lambda: told(c, "link_late") > before, 30)
+        c.wait("a link is late", lambda: late_s() > 0.02, 30)  # a measurement tells half of what frames take there and back
         print(f"# named after {time.monotonic() - began:.1f} s")
-        assert (late_s() > 0.02 and "later than usual" in c.run("topo").stdout) or c.hpctl("topo").get("unreachable")
+        assert "later than usual" in c.run("topo").stdout
         ends(run)
         began = time.monotonic()
         ids = itertools.count()

@@ -2,10 +2,12 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
-from cluster import SCALE, Cluster, DEMO, Failed, read_on
+from cluster import ROOT, SCALE, Cluster, DEMO, Failed, read_on
 from pacing import BLOCKS, EQUALS, files, paced
 from tap import main, test
 
@@ -141,6 +143,36 @@ def an_agent_that_became_slow_is_left_by_itself_within_30_s():
             assert took <= 30 * SCALE, took
         c.wait("it says so", lambda: c.hpctl("describe", "demo").get("rebalance", {}).get("verdict") == "moved")
         assert complete(c, "demo", list(range(5, 85)), max_tokens=8)["choices"][0]["text"] == right
+
+
+@test
+def an_agent_that_became_slow_is_named_while_a_long_prompt_goes_on():
+    """It says itself what the prompt took so far: nobody waits for the end."""
+    with Cluster(agents=2, cores=1, device="a1=cpu:any:1,threads=2", memory="600MB") as c:
+        model = os.path.join(c.folder, "long.gguf")
+        shape = "--type q8_0 --blocks 12 --width 512 --heads 8 --kv-heads 2 --mlp 1536 --vocabulary 2000 --context 16384"
+        subprocess.run([sys.executable, os.path.join(ROOT, "bench", "make_random_model.py"), model, *shape.split()], check=True, stdout=subprocess.DEVNULL)
+        c.deploy("long", model, "--agents", "a0,a1", "--max-context", "16384", "--max-sequences", "1", "--prefix-cache", "off", "--rebalance", "off")
+        draw = random.Random(3)
+
+        def ask(tokens):
+            began = time.monotonic()
+            rc, answer = c.request("POST", "/v1/completions", {"model": "long", "prompt": [draw.randrange(300, 1900) for _ in range(tokens)], "max_tokens": 1, "ignore_eos": True}, timeout=300)[:2]
+            assert rc == 200, answer
+            return time.monotonic() - began
+
+        tokens = 1000
+        while ask(tokens) < 3 and tokens < 16000:
+            tokens *= 2
+        slow = c.hpctl("describe", "long")["stages"][0]["agent"]
+        asks = threading.Thread(target=ask, args=(tokens,))
+        with Slowed(c.agent(slow)["pid"]):
+            began = time.monotonic()
+            asks.start()
+            c.wait("it is named", lambda: {s["agent"]: s["pace"] for s in c.hpctl("describe", "long")["stages"]}[slow] > 2.5, 60)
+            assert asks.is_alive() and c.hpctl("describe", "long")["sequences_active"] == 1, "the prompt is over"
+            print(f"# named {time.monotonic() - began:.1f} s after a prompt of {tokens} tokens began; load {os.getloadavg()[0]:.0f}")
+        asks.join()
 
 
 main()

@@ -151,6 +151,21 @@ TEST(what_is_held_leaves_when_the_while_is_over_and_before_what_is_posted_then)
     end_close(b);
 }
 
+TEST(a_while_that_is_over_delays_nothing_of_the_next)
+{
+    struct late_end *a = end_open(), *b = end_open();
+    struct data_link *link = link_between(a, b);
+    late_for(a, HOUR, 20 * MS); /* it hangs */
+    frame_post(a, link, 0);
+    frames_are(b, 1);
+    late_for(a, MS, HOUR);
+    frame_post(a, link, 1);
+    frames_are(b, 2);
+    data_disconnect(&link);
+    end_close(a);
+    end_close(b);
+}
+
 TEST(a_while_that_is_ended_early_is_over_at_once_and_one_that_is_shortened_sooner)
 {
     struct late_end *a = end_open(), *b = end_open();
@@ -329,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_comes_later_by_the_delay_and_none_overtakes_another),
         cmocka_unit_test(what_is_held_leaves_when_the_while_is_over_and_before_what_is_posted_then),
+        cmocka_unit_test(a_while_that_is_over_delays_nothing_of_the_next),
         cmocka_unit_test(
             a_while_that_is_ended_early_is_over_at_once_and_one_that_is_shortened_sooner),
         cmocka_unit_test(a_link_that_is_closed_behind_held_frames_loses_none),
