@@ -4,6 +4,7 @@
 
 #include "common/experts.h"
 #include "common/profile_parts.h"
+#include "tests/profile_fixture.h"
 #include "tests/test.h"
 
 static const char mixture[] =
@@ -19,18 +20,6 @@ static const char mixture[] =
     "\"latency\": {\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[1]]},"
     "\"attn\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[2]]},"
     "\"moe\": {\"slice\": [1, 4], \"prefix\": [0], \"seconds\": [[4], [8]]}}}}";
-
-static int profile_read(const char *text, struct profile *out, struct err *e)
-{
-    json_t *root;
-    struct json_at at;
-    int rc = json_parse_at("p.json", text, strlen(text), &root, &at, e);
-    if (rc < 0)
-        fail_msg("%s", e->text);
-    rc = profile_from_json(&at, out, e);
-    json_decref(root);
-    return rc;
-}
 
 /* With each mixture's experts in so many groups. */
 static void profile_parts_of(int groups, struct profile *out)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/profile.h"
+#include "tests/profile_fixture.h"
 #include "tests/test.h"
 
 #define LAYERS                                                                                     \
@@ -12,23 +13,11 @@
     "\"output_bytes_per_token\": 4}]"
 #define HEAD "{\"format\": \"hp-profile/1\", \"model\": \"m\", " LAYERS ", \"latency\": "
 
-static int read_text(const char *text, struct profile *out, struct err *e)
-{
-    json_t *root;
-    struct json_at at;
-    int rc = json_parse_at("p.json", text, strlen(text), &root, &at, e);
-    if (rc < 0)
-        fail_msg("%s", e->text);
-    rc = profile_from_json(&at, out, e);
-    json_decref(root);
-    return rc;
-}
-
 TEST(times_lie_on_the_points_and_between_and_beyond_them)
 {
     struct profile p = {0};
     struct err e = {0};
-    if (read_text(
+    if (profile_read(
             HEAD
             "{\"k\": {\"embed\": {\"slice\": [1], \"prefix\": [0], \"seconds\": [[3]]}, \"block\": "
             "{\"slice\": [1, 3], \"prefix\": [0, 10], \"seconds\": [[1, 2], [5, 6]]}}}}",
@@ -77,9 +66,9 @@ TEST(of_two_profiles_the_times_are_left_that_both_have)
     struct profile own = {0}, other = {0};
     struct err e = {0};
     snprintf(text, sizeof text, fixed, "x", own_tables);
-    assert_int_equal(read_text(text, &own, &e), 0);
+    assert_int_equal(profile_read(text, &own, &e), 0);
     snprintf(text, sizeof text, fixed, "x", other_tables);
-    assert_int_equal(read_text(text, &other, &e), 0);
+    assert_int_equal(profile_read(text, &other, &e), 0);
     profile_intersect(&own, &other);
     const struct profile_table *t = profile_table_of(&own, profile_find_kind(&own, "k"), 0);
     assert_true(isnan(profile_table_exact(t, 1, 1)));
@@ -92,7 +81,7 @@ TEST(of_two_profiles_the_times_are_left_that_both_have)
     profile_free(&other);
     /* Its second layer was measured in other batches: that counts for the class of both. */
     snprintf(text, sizeof text, fixed, "y", other_tables);
-    assert_int_equal(read_text(text, &other, &e), 0);
+    assert_int_equal(profile_read(text, &other, &e), 0);
     profile_intersect(&own, &other);
     assert_int_equal(profile_layer_untimed(&own), 0);
     profile_free(&other);
@@ -127,7 +116,7 @@ TEST(tables_that_make_no_sense_are_refused_by_path)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct profile p = {0};
         struct err e = {0};
-        assert_int_equal(read_text(cases[i].text, &p, &e), HP_EPARSE);
+        assert_int_equal(profile_read(cases[i].text, &p, &e), HP_EPARSE);
         if (!strstr(e.text, cases[i].says))
             fail_msg("\"%s\" does not name %s", e.text, cases[i].says);
     }

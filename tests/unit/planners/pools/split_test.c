@@ -1,11 +1,11 @@
 /* Splitting a fine profile, against exhaustive search over the cuts. */
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "common/bytes.h"
 #include "common/env.h"
 #include "planners/pools/split.h"
+#include "tests/profile_fixture.h"
 #include "tests/test.h"
 
 enum { LAYERS = 12 };
@@ -13,8 +13,6 @@ enum { LAYERS = 12 };
 static void make_profile(uint64_t seed, struct profile *p)
 {
     struct buffer b = {0};
-    json_t *root;
-    struct json_at at;
     struct err e = {0};
     buffer_printf(&b, "{\"format\":\"hp-profile/1\",\"model\":\"m\",\"layers\":[");
     for (int l = 0; l < LAYERS; l++)
@@ -26,12 +24,9 @@ static void make_profile(uint64_t seed, struct profile *p)
             &b, "%s\"l%d\":{\"share\":[1,2],\"batch\":[1,2],\"seconds\":[[%.6f,%.6f],[0.5,%s]]}",
             l ? "," : "", l, 0.5 + random_unit(&seed), 2.0, l == 3 ? "null" : "0.9");
     buffer_printf(&b, "}}}");
-    const char *text = buffer_cstr(&b);
     *p = (struct profile){0};
-    if (json_parse_at("p.json", text, strlen(text), &root, &at, &e) < 0 ||
-        profile_from_json(&at, p, &e) < 0)
+    if (profile_read(buffer_cstr(&b), p, &e) < 0)
         fail_msg("%s", e.text);
-    json_decref(root);
     buffer_free(&b);
 }
 
