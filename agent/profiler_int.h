@@ -36,6 +36,7 @@ struct measure {
     uint8_t *cold;   /* cold_bytes that push the layer's weights out of the caches; NULL for a model
                         that stays in them */
     size_t cold_bytes;
+    double cold_s; /* what that takes */
     json_t *tables;
 };
 

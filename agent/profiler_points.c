@@ -22,7 +22,7 @@ enum {
     PREFIX_BYTES = 1 << 20 /* keys and values come in pieces of so many */
 };
 #define FINE_LONG_S 0.3
-/* At least so many runs make a point. */
+/* At least so many runs make a point, one that warms up and one that counts. */
 #define POINT_RUNS 2
 /* What takes less on a device of its own is put on its stream some times over: waiting for it once
  * takes tens of microseconds. */
@@ -37,12 +37,13 @@ static double seconds_since(uint64_t from_ns)
 
 /* ---- which points ---- */
 
-static bool layer_has(const struct graph *g, int layer, enum op_kind kind)
+/* NULL: it has none. */
+static const struct graph_op *layer_op(const struct graph *g, int layer, enum op_kind kind)
 {
     for (int i = 0; i < g->layers[layer].n_ops; i++)
         if (g->ops[g->layers[layer].first_op + i].kind == kind)
-            return true;
-    return false;
+            return &g->ops[g->layers[layer].first_op + i];
+    return NULL;
 }
 
 static bool is_end(const struct measure *m, int layer)
@@ -50,29 +51,55 @@ static bool is_end(const struct measure *m, int layer)
     return layer == 0 || layer == m->graph->n_layers - 1;
 }
 
-/* A quick look: products grow with the slice alone, attention with the prefix too, and a mixture
- * with the experts that its first tokens wake. Cut at the model's context. What slices cost beside
- * their tokens decides how a prompt is cut, and is seen between two that fill the kernels' tiles of
- * rows, of 6 and of 16, to the last: what a straight line has between 16 and 64 rows is of a bend,
- * where products by rows become products by panels. Another is near 96 rows, which still have room
- * beside the weights in a core's own cache. */
+/* Points of an axis. */
+struct points {
+    uint32_t at[8];
+    int n;
+};
+
+/* A quick look. What slices cost beside their tokens decides how a prompt is cut, and is seen
+ * between two that fill the kernels' tiles of rows, of 6 and of 16, to the last: what a straight
+ * line has between 16 and 64 rows is of a bend, where products by rows become products by panels.
+ * Another is near 96 rows, which still have room beside the weights in a core's own cache. Products
+ * grow straight from there on; attention, which is of the slice's own tokens too, does not. */
+static struct points slices_quick(const struct measure *m, int layer)
+{
+    static const struct points dense = {{1, 16, 48, 96, 192}, 5},
+                               attention = {{1, 16, 48, 144, 384}, 5},
+                               longer = {{1, 16, 64, 256, 1024}, 5}, end = {{1, 256}, 2},
+                               mixture = {{1, 2, 4, 8, 16, 64, 256}, 7},
+                               longer_mixture = {{1, 2, 4, 8, 16, 64, 256, 1024}, 8};
+    bool own = m->config->device->backend->own_memory; /* what is fast at 256 is faster beyond */
+    if (layer_op(m->graph, layer, OP_EXPERT_MATMUL))
+        return own ? longer_mixture : mixture; /* with the experts that their first tokens wake */
+    if (layer_op(m->graph, layer, OP_ATTENTION))
+        return own ? longer : attention;
+    return is_end(m, layer) ? end : own ? longer : dense;
+}
+
+/* Attention grows straight with the prefix, up to its window, and on cores. */
+static struct points prefixes_quick(const struct measure *m, int layer)
+{
+    static const struct points none = {{0}, 1}, straight = {{0, 1536}, 2},
+                               bent = {{0, 512, 1536}, 3};
+    const struct graph_op *attention = layer_op(m->graph, layer, OP_ATTENTION);
+    return !attention                                                                ? none
+           : attention->u.attention.window || m->config->device->backend->own_memory ? bent
+                                                                                     : straight;
+}
+
+/* Cut at the model's context. */
 static void grid_quick(const struct measure *m, struct measure_class *c)
 {
-    static const uint32_t dense[] = {1, 16, 48, 96, 192}, wide[] = {1, 16, 64, 256, 1024},
-                          ends[] = {1, 256}, mixtures[] = {1, 2, 4, 8, 16, 64, 256, 1024},
-                          prefixes[] = {0, 512, 1536};
-    bool attention = layer_has(m->graph, c->layer, OP_ATTENTION),
-         mixture = layer_has(m->graph, c->layer, OP_EXPERT_MATMUL),
-         end = !attention && is_end(m, c->layer);
-    int longer = m->config->device->backend->own_memory; /* what is fast at 256 is faster beyond */
-    const uint32_t *x = mixture ? mixtures : end ? ends : longer ? wide : dense;
-    int n_x = mixture ? 7 + longer : end ? 2 : 5, n_y = attention ? 3 : 1;
+    struct points x = slices_quick(m, c->layer), y = prefixes_quick(m, c->layer);
     uint32_t context = (uint32_t)model_config(m->model)->context;
-    while (n_x > 1 && x[n_x - 1] > context)
-        n_x--;
-    while (n_y > 1 && prefixes[n_y - 1] + x[n_x - 1] > context)
-        n_y--;
-    grid_begin(&c->grid, x, n_x, prefixes, n_y, 1);
+    while (x.n > 1 && x.at[x.n - 1] > context)
+        x.n--;
+    if (y.n == 2 && y.at[1] + x.at[x.n - 1] > context)
+        y.at[1] = 512;
+    while (y.n > 1 && y.at[y.n - 1] + x.at[x.n - 1] > context)
+        y.n--;
+    grid_begin(&c->grid, x.at, x.n, y.at, y.n, 1);
 }
 
 /* What a fine measurement begins with; it adds more itself. */
@@ -82,14 +109,14 @@ static void grid_fine(const struct measure *m, struct measure_class *c)
              dense[] = {1, 8, 32, 128, FINE_SLICE}, prefixes[3] = {0},
              mixtures[] = {1, 2, 4, 8, 16, 32, 128, FINE_SLICE};
     uint32_t most = context < 2 ? 1 : context / 2 < FINE_SLICE ? context / 2 : FINE_SLICE;
-    bool mixture = layer_has(m->graph, c->layer, OP_EXPERT_MATMUL);
+    bool mixture = layer_op(m->graph, c->layer, OP_EXPERT_MATMUL);
     uint32_t *slices = mixture ? mixtures : dense;
     int n_x = mixture ? 8 : 5, n_y = 1;
     while (n_x > 1 && slices[n_x - 2] >= most)
         n_x--;
     slices[n_x - 1] = most;
     uint32_t longest = context - most < FINE_PREFIX ? context - most : FINE_PREFIX;
-    if (layer_has(m->graph, c->layer, OP_ATTENTION) && longest >= 4) {
+    if (layer_op(m->graph, c->layer, OP_ATTENTION) && longest >= 4) {
         prefixes[1] = longest / 4;
         prefixes[2] = longest;
         n_y = 3;
@@ -112,7 +139,7 @@ static void classes_find(struct measure *m)
             continue;
         m->n_classes++;
         c->layer = i;
-        c->share = layer_has(m->graph, i, OP_ATTENTION) ? 4 : is_end(m, i) ? 1 : 2;
+        c->share = layer_op(m->graph, i, OP_ATTENTION) ? 4 : is_end(m, i) ? 1 : 2;
         if (m->config->fine)
             grid_fine(m, c);
         else
@@ -134,6 +161,8 @@ static void caches_leave(const struct measure *m)
 
 static int cold_create(struct measure *m, struct err *e)
 {
+    if (m->config->device->backend->own_memory)
+        return 0;
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     uint64_t weights = 0;
     for (int i = 0; i < m->graph->n_layers; i++)
@@ -145,6 +174,9 @@ static int cold_create(struct measure *m, struct err *e)
     if (!m->cold)
         return err_set(e, HP_ENOMEM, "no memory to measure a layer");
     memset(m->cold, 1, m->cold_bytes); /* else all of it would be one page of zeros */
+    uint64_t from = env_now_ns(&env_real);
+    caches_leave(m);
+    m->cold_s = seconds_since(from);
     return 0;
 }
 
@@ -177,9 +209,10 @@ static int layer_run(struct measure *m, const struct batch_run *runs, int n, dou
     return rc;
 }
 
-/* `batch` sequences, each with `slice` new tokens after `prefix` cached ones. */
-static int run_once(struct measure *m, uint32_t batch, struct grid_point p, double *seconds,
-                    struct err *e)
+/* `batch` sequences, each with `slice` new tokens after `prefix` cached ones. `warms`: it counts
+ * for nothing. */
+static int run_once(struct measure *m, uint32_t batch, struct grid_point p, bool warms,
+                    double *seconds, struct err *e)
 {
     struct batch_run runs[PROFILER_MAX_BATCH];
     int rc = 0;
@@ -191,7 +224,8 @@ static int run_once(struct measure *m, uint32_t batch, struct grid_point p, doub
                                         .n_logits = stage_is_last(m->stage)};
         rc = prefixed_open(m, open + 1, p, e);
     }
-    caches_leave(m);
+    if (!warms)
+        caches_leave(m);
     rc = rc < 0 ? rc : layer_run(m, runs, (int)batch, seconds, e);
     for (uint32_t i = 0; i < open; i++)
         stage_sequence_close(m->stage, i + 1);
@@ -204,7 +238,7 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     double samples[MAX_SAMPLES], warm = 0;
     uint64_t from = env_now_ns(&env_real);
     m->repeats = 1;
-    int rc = run_once(m, batch, p, &warm, e), n = 0;
+    int rc = run_once(m, batch, p, true, &warm, e), n = 0;
     m->around = warm > 0 ? seconds_since(from) / warm : 1;
     m->repeats = warm < SHORT_S ? SHORT_REPEATS : 1;
     /* What takes long varies little, but for the box being taken away. */
@@ -213,7 +247,7 @@ static int point_measure(struct measure *m, uint32_t batch, struct grid_point p,
     while (rc == 0 && n < MAX_SAMPLES && (n < least || env_now_ns(&env_real) < until)) {
         if (m->config->between)
             m->config->between(m->config->between_ctx);
-        rc = run_once(m, batch, p, &samples[n++], e);
+        rc = run_once(m, batch, p, false, &samples[n++], e);
         if (rc == 0 && m->config->stop && atomic_load(m->config->stop))
             rc = err_set(e, HP_ECANCELED, "the measurement was stopped");
     }
@@ -244,7 +278,8 @@ static void progress_tell(const struct measure *m, const struct measure_class *c
 static bool line_is_too_long(const struct measure *m, const struct measure_class *c,
                              uint64_t until_ns)
 {
-    double line = POINT_RUNS * m->around * grid_line_seconds(&c->grid);
+    double line =
+        POINT_RUNS * m->around * grid_line_seconds(&c->grid) + m->cold_s * c->grid.axes[1].n;
     return !m->config->fine && line > 0 &&
            (double)env_now_ns(&env_real) + line * 1e9 > (double)until_ns;
 }
@@ -405,6 +440,8 @@ int profiler_classes_measure(struct measure *m, struct err *e)
         points += m->classes[k].grid.axes[0].n * m->classes[k].grid.axes[1].n;
         shares += m->classes[k].share;
     }
+    if (!m->config->fine) /* of it caches that are large take no part */
+        m->budget_ns += (uint64_t)(points * m->cold_s * 1e9);
     /* Of a quick look half is for long slices and prefixes, of which a run takes more than that. */
     m->point_ns =
         m->config->fine ? FINE_POINT_MS * UINT64_C(1000000) : m->budget_ns / (2 * (uint64_t)points);

@@ -147,6 +147,30 @@ TEST(layer_that_does_not_fit_is_an_error_that_says_what_is_missing)
     buffer_free(&out);
 }
 
+static json_int_t longest_slice(const json_t *tables, const char *name)
+{
+    const json_t *slices = json_object_get(json_object_get(tables, name), "slice");
+    return json_integer_value(json_array_get(slices, json_array_size(slices) - 1));
+}
+
+/* A straight line through short ones would have long slices of a prompt cost what they do not. */
+TEST(a_quick_look_takes_longer_slices_of_attention_than_of_products)
+{
+    if (demo_is_missing())
+        skip();
+    struct buffer text = {0};
+    struct err e = {0};
+    struct profiler_config c = {.path = demo_model, .device = device_of(0), .budget_ms = 1000};
+    if (profiler_measure(&c, &text, &e) < 0)
+        fail_msg("%s", e.text);
+    json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
+    assert_int_equal(longest_slice(tables, "attn"), 384);
+    assert_int_equal(longest_slice(tables, "mlp"), 192);
+    json_decref(tables);
+    device_close(&c.device);
+    buffer_free(&text);
+}
+
 static const struct backend *quick;
 
 static void slow_op_run(struct stream *s, const struct device_op *op, const struct tensor *in,
@@ -282,6 +306,7 @@ int main(void)
         cmocka_unit_test(
             rows_that_come_from_the_host_are_no_part_of_a_layer_where_the_device_has_its_own_memory),
         cmocka_unit_test(what_is_multiplied_in_tiles_of_rows_says_so),
+        cmocka_unit_test(a_quick_look_takes_longer_slices_of_attention_than_of_products),
         cmocka_unit_test(layer_that_does_not_fit_is_an_error_that_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("profiler", tests, NULL, NULL);
