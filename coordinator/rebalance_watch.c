@@ -31,11 +31,18 @@ struct sight {
     bool degraded;  /* something under it is */
 };
 
+/* Twice as long with each time after the first. */
+static uint64_t doubled_ns(uint64_t ms, unsigned times)
+{
+    unsigned doublings = times > 1 ? times - 1 : 0;
+    return coord_ms(ms) << (doublings < REBALANCE_MOST_DOUBLINGS ? doublings
+                                                                 : REBALANCE_MOST_DOUBLINGS);
+}
+
 static uint64_t settle_ns(const struct deployment *d, const struct sight *now)
 {
-    unsigned doublings = d->watch.changes > 1 ? d->watch.changes - 1 : 0;
-    doublings = doublings < REBALANCE_MOST_DOUBLINGS ? doublings : REBALANCE_MOST_DOUBLINGS;
-    return coord_ms(now->degraded ? REBALANCE_DEGRADED_MS : REBALANCE_SETTLE_MS) << doublings;
+    return doubled_ns(now->degraded ? REBALANCE_DEGRADED_MS : REBALANCE_SETTLE_MS,
+                      d->watch.changes);
 }
 
 /* An agent that comes and goes puts the next plan off, each time for longer. */
@@ -46,6 +53,7 @@ static void change_note(struct coord *c, struct deployment *d, const struct sigh
          calm = now - d->watch.changed_ns >= coord_ms(REBALANCE_CALM_MS);
     d->watch.seen = s->which;
     d->watch.confirmed = false;
+    d->watch.stays = 0;
     if (first)
         return;
     d->watch.changes = calm ? 1 : d->watch.changes + 1;
@@ -53,16 +61,21 @@ static void change_note(struct coord *c, struct deployment *d, const struct sigh
     d->watch.due_ns = now + settle_ns(d, s);
 }
 
-/* The plan that it asked for is there: where it pays, another one has to say so, too. */
+/* The plan that it asked for is there: where it pays, another one has to say so, too. One that
+ * found nothing better than what is bad may have been made while all was so. */
 static void answer_note(struct coord *c, struct deployment *d, const struct sight *s)
 {
     const char *verdict = json_string_value(json_object_get(d->rebalanced, "verdict"));
     d->watch.asked = false;
     d->watch.confirmed = verdict && strcmp(verdict, "would_move") == 0;
-    bool failed = verdict && strcmp(verdict, "failed") == 0;
+    bool failed = verdict && strcmp(verdict, "failed") == 0,
+         stays = verdict && strcmp(verdict, "stays") == 0;
+    d->watch.stays = stays ? d->watch.stays + 1 : 0;
     d->watch.changes += failed && d->watch.failure != HP_ELINK; /* else somebody is heard late */
     if (d->watch.confirmed || (failed && d->watch.changes <= REBALANCE_MOST_DOUBLINGS))
         d->watch.due_ns = coord_now(c) + settle_ns(d, s);
+    else if (stays && s->degraded)
+        d->watch.due_ns = coord_now(c) + doubled_ns(REBALANCE_AGAIN_MS, d->watch.stays);
 }
 
 static void plan_ask(struct coord *c, struct deployment *d, const struct sight *s)

@@ -415,7 +415,7 @@ TEST(what_stays_bad_is_left_whatever_comes_and_goes_beside_it)
     }
 }
 
-TEST(it_stays_where_others_are_no_better)
+TEST(it_stays_where_others_are_no_better_and_looks_again_later)
 {
     struct fixture f;
     struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
@@ -424,8 +424,11 @@ TEST(it_stays_where_others_are_no_better)
         pace_change(f.core, d, f.core->members[i], 0, i ? 10 : 7.5);
     pass_alive(&f, d, 8 * REBALANCE_DEGRADED_MS);
     assert_string_equal(word(d->rebalanced, "verdict"), "stays");
+    pace_change(f.core, d, f.core->members[0], 0, 1 / 7.5); /* well again, where nobody looks */
+    pass_alive(&f, d, REBALANCE_DEGRADED_MS);
     assert_null(successor_of(f.core, d));
-    assert_int_equal(d->watch.due_ns, 0);
+    pass_alive(&f, d, REBALANCE_AGAIN_MS - 6 * REBALANCE_DEGRADED_MS);
+    assert_non_null(successor_of(f.core, d));
     fixture_close(&f);
 }
 
@@ -585,7 +588,7 @@ int main(void)
         cmocka_unit_test(an_agent_that_is_not_heard_for_a_moment_puts_no_plan_off),
         cmocka_unit_test(a_plan_that_is_due_while_an_agent_is_heard_late_is_made_right_after),
         cmocka_unit_test(what_stays_bad_is_left_whatever_comes_and_goes_beside_it),
-        cmocka_unit_test(it_stays_where_others_are_no_better),
+        cmocka_unit_test(it_stays_where_others_are_no_better_and_looks_again_later),
         cmocka_unit_test(a_device_that_is_slow_by_turns_is_held_off_for_longer_each_time),
         cmocka_unit_test(a_path_that_loses_packets_both_ways_is_one_change),
         cmocka_unit_test(a_link_that_loses_more_than_it_was_planned_with_is_planned_with_again),
