@@ -6,7 +6,7 @@
 #include "agent/core_state.h"
 
 enum {
-    CORE_PREFILL_SLICES = 1024, /* of prompts with more nothing is said */
+    CORE_PREFILL_SLICES = 1024, /* of prompts with more only what is told in part says anything */
     CORE_DECODE_STEPS = 32,     /* of an answer, which are told */
 };
 /* A prompt that has computed for so long is told in part, and again each time it has for twice as
