@@ -43,23 +43,25 @@ bool amx_is_usable(void)
 
 /* ---- do they pay? ---- */
 
-enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, TRIES = 5, PRODUCTS = 64 };
+enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, TRIES = 5, PRODUCTS = 12 };
 
-/* A panel and a tile of rows as they stay in a core's cache. */
+/* A panel and some tiles of rows as they stay in a core's cache. */
 struct gain_case {
     const struct block_kernels *k;
     enum dtype t;
-    struct block_tile tile;
-    uint8_t *group, *panel;
+    struct block_tile tiles[BLOCK_JOIN_MOST]; /* all are the same one */
+    size_t group_step;
+    uint8_t *group, *panel, *joined;
     float *out;
 };
 
 static void gain_case_free(struct gain_case *c)
 {
-    free(c->tile.runs);
-    free(c->tile.apart);
+    free(c->tiles[0].runs);
+    free(c->tiles[0].apart);
     free(c->group);
     free(c->panel);
+    free(c->joined);
     free(c->out);
 }
 
@@ -72,29 +74,51 @@ static bool gain_case_make(const struct block_kernels *k, enum dtype t, struct g
     *out = (struct gain_case){
         .k = k,
         .t = t,
-        .tile = {.runs = calloc(RUNS, sizeof *out->tile.runs),
-                 .apart = calloc(block_most_apart_of(BLOCK_TILE, INPUTS, BLOCK_APART) + 1,
-                                 sizeof *out->tile.apart),
-                 .n_runs = RUNS,
-                 .rows = BLOCK_TILE},
-        .group = calloc(1, group_bytes),
+        .tiles[0] = {.runs = calloc(RUNS, sizeof *out->tiles->runs),
+                     .apart = calloc(block_most_apart_of(BLOCK_TILE, INPUTS, BLOCK_APART) + 1,
+                                     sizeof *out->tiles->apart),
+                     .n_runs = RUNS,
+                     .rows = BLOCK_TILE},
+        .group_step = k->joined_lie[t] ? group_bytes : side,
+        .group = calloc(groups, group_bytes),
         .panel = malloc(groups * side),
-        .out = malloc(BLOCK_TILE * k->panel_outputs * sizeof *out->out)};
-    if (!out->tile.runs || !out->tile.apart || !out->group || !out->panel || !out->out)
+        .joined = malloc(RUNS * k->joined_bytes + 1),
+        .out = malloc(BLOCK_JOIN_MOST * BLOCK_TILE * k->panel_outputs * sizeof *out->out)};
+    if (!out->tiles[0].runs || !out->tiles[0].apart || !out->group || !out->panel || !out->joined ||
+        !out->out)
         return false;
     for (int i = 0; i < INPUTS; i++)
         x[i] = (float)(i % 17) * 0.06f - 0.5f;
-    k->tile_make(t, x, 0, &out->tile); /* all rows are this one */
+    k->tile_make(t, x, 0, &out->tiles[0]); /* all rows are this one */
+    for (int i = 1; i < BLOCK_JOIN_MOST; i++)
+        out->tiles[i] = out->tiles[0];
     for (size_t g = 0; g < groups; g++)
-        k->panel_make[t](out->group, INPUTS, out->panel + g * side);
+        k->panel_make[t](out->group + g * group_bytes, INPUTS, out->panel + g * side);
     return true;
+}
+
+/* Tiles and a panel once: joined for one panel of the three that would meet them so. */
+static void products_make(const struct gain_case *c, bool joins)
+{
+    const struct block_kernels *k = c->k;
+    const struct block_joined joined = {c->tiles, BLOCK_JOIN_MOST, c->joined};
+    if (!k->joined_dot[c->t]) {
+        for (size_t i = 0; i < BLOCK_JOIN_MOST; i++)
+            k->panel_dot[c->t](&c->tiles[i], c->panel, false,
+                               c->out + i * BLOCK_TILE * k->panel_outputs, k->panel_outputs);
+        return;
+    }
+    if (joins)
+        k->join(c->tiles, BLOCK_JOIN_MOST, c->joined);
+    k->joined_dot[c->t](&joined, k->joined_lie[c->t] ? c->group : c->panel, c->group_step, false,
+                        c->out, k->panel_outputs);
 }
 
 static double products_seconds(const struct gain_case *c)
 {
     uint64_t from = env_now_ns(&env_real);
     for (int i = 0; i < PRODUCTS; i++)
-        c->k->panel_dot[c->t](&c->tile, c->panel, false, c->out, c->k->panel_outputs);
+        products_make(c, i % 3 == 0);
     return (double)(env_now_ns(&env_real) - from) * 1e-9 / (double)c->k->panel_outputs;
 }
 

@@ -29,7 +29,8 @@ enum {
     BLOCK_FEW_APART = 3, /* root mean squares beyond which a few rows' inputs stand out */
     BLOCK_APART = 4,     /* and many rows': what is apart costs them more */
     BLOCK_MAX_ROWS = 4,  /* of one call */
-    BLOCK_TILE = 6       /* rows of inputs that many rows are cut into */
+    BLOCK_TILE = 6,      /* rows of inputs that many rows are cut into */
+    BLOCK_JOIN_MOST = 5  /* tiles that are multiplied at once */
 };
 
 /* How many of n inputs can be apart, beyond so many root mean squares. */
@@ -99,7 +100,8 @@ typedef void (*block_dot_fn)(const struct block_rows *x, const uint8_t *w, size_
 /* A run of a tile's rows, quantised as those of block_rows are, for products of many rows with one
  * format. */
 struct block_tile_run {
-    int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4]; /* with AMX [BLOCK_TILE][BLOCK_RUN] */
+    int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4]; /* where tiles are joined [BLOCK_TILE][BLOCK_RUN]
+                                                  */
     int32_t starts[2][BLOCK_TILE]; /* of the run or of its halves: values' sum, times what bytes of
                                       panels are too great by, less than 0; of superblocks on AVX2
                                       such sums of inputs 0 and 1 and of 2 and 3 of each quad, 16
@@ -132,6 +134,20 @@ typedef void (*block_panel_begin_fn)(const struct block_tile *x, const uint8_t *
                                      size_t group_step, uint8_t *panel, bool accumulate, float *out,
                                      size_t out_stride);
 
+/* Tiles that are multiplied at once: n of them, of the same inputs, whose rows lie together in
+ * `runs`. What is asked for meanwhile is as of the first. */
+struct block_joined {
+    const struct block_tile *tiles;
+    int n;
+    const void *runs; /* [tiles->n_runs]: of joined_bytes */
+};
+
+/* The same, to the bit, of all their rows: with a panel, of which a group's lies group_step bytes
+ * behind the one before, or with weights as they lie. */
+typedef void (*block_joined_dot_fn)(const struct block_joined *x, const uint8_t *groups,
+                                    size_t group_step, bool accumulate, float *out,
+                                    size_t out_stride);
+
 /* The same, to the bit, without a panel: of the weights of groups that lie group_step bytes apart,
  * and of their scales, where the format has a direct_make for them. */
 typedef void (*block_direct_dot_fn)(const struct block_tile *x, const uint8_t *group,
@@ -152,13 +168,19 @@ struct block_kernels {
     size_t panel_outputs;
     size_t (*panel_bytes)(enum dtype t);
     void (*panel_make[DTYPE_COUNT])(const uint8_t *group, size_t n, uint8_t *panel);
-    block_panel_dot_fn panel_dot[DTYPE_COUNT];
+    block_panel_dot_fn panel_dot[DTYPE_COUNT];     /* NULL: joined_dot */
     block_panel_begin_fn panel_begin[DTYPE_COUNT]; /* NULL: panel_make, then panel_dot */
     block_direct_dot_fn direct_dot[DTYPE_COUNT];   /* NULL: by panels alone */
     /* What direct_dot wants beside the weights, made as panels are: direct_bytes for a run of a
      * group, less than a panel's. NULL: nothing. */
     size_t direct_bytes;
     void (*direct_make[DTYPE_COUNT])(const uint8_t *group, size_t n, uint8_t *scales);
+    /* Where several tiles are multiplied at once, BLOCK_JOIN_MOST at most: how many bytes a run of
+     * them has, who joins them, and whether weights are taken as they lie, without a panel. */
+    size_t joined_bytes;
+    void (*join)(const struct block_tile *tiles, int n, void *runs);
+    block_joined_dot_fn joined_dot[DTYPE_COUNT]; /* NULL: by panel_dot, one after the other */
+    bool joined_lie[DTYPE_COUNT];
     /* out->rows rows of all their inputs, out->n_runs * BLOCK_RUN, x_stride floats apart; rows that
      * are missing are zeros. `runs` has room for n_runs, `apart` for block_most_apart_of
      * BLOCK_TILE rows, BLOCK_APART times; sets n_apart and `first`. */

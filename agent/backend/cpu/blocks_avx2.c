@@ -130,4 +130,6 @@ INLINE __m256i panel_bytes_unsigned(int together, bool least, __m256i quads)
         [DTYPE_IQ4_XS] = panel_dot_iq4_xs                                                          \
     }
 
+#define PANEL_PRODUCTS "agent/backend/cpu/blocks_products.inc"
+
 #include "agent/backend/cpu/blocks_panels.inc"

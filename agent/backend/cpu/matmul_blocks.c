@@ -10,7 +10,8 @@ enum {
     CHUNK_INPUTS_MOST = 3072, /* of a panel: with the panels beside it, and the weights that come
                                  next, it stays in a core's own cache */
     PANELS_TOGETHER = 3,      /* that a tile of rows meets while it is in the first cache */
-    DIRECT_MADE_ROWS = 128,   /* beyond which panels cost less than superblocks as they lie */
+    JOINED_TOGETHER = 8,    /* the same of joined tiles: joining them takes as long as one panel */
+    DIRECT_MADE_ROWS = 128, /* beyond which panels cost less than superblocks as they lie */
     CACHE_LINE = 64,
     AHEAD_LINES_MOST = 4, /* that are asked for with each run of a product */
 };
@@ -28,25 +29,57 @@ static size_t chunk_inputs(const struct device_weight *w)
 struct panel_memory {
     uint8_t *panels;
     size_t panel_bytes; /* of one */
-    float *out;         /* [BLOCK_TILE, panel_outputs]: of a panel with fewer outputs */
+    float *out;         /* [together_most rows, panel_outputs]: of a panel with fewer outputs */
+    uint8_t *joined;    /* runs of tiles that are multiplied at once */
 };
 
+/* Tiles that meet a panel at once, and how many of so many rows do: of all nearly as many. */
+static size_t together_most(const struct block_kernels *k)
+{
+    return k->join ? BLOCK_JOIN_MOST : 1;
+}
+
+static size_t tiles_of(size_t rows)
+{
+    return (rows + BLOCK_TILE - 1) / BLOCK_TILE;
+}
+
+static size_t together_of(const struct block_kernels *k, size_t rows)
+{
+    size_t tiles = tiles_of(rows), most = together_most(k), groups = (tiles + most - 1) / most;
+    return (tiles + groups - 1) / groups;
+}
+
+/* 0: weights are taken as they lie. */
 static size_t panel_bytes_of(const struct block_kernels *k, const struct device_weight *w)
 {
+    if (k->joined_lie[w->dtype])
+        return 0;
     return k->panel_outputs / k->lanes * k->panel_bytes(w->dtype) * (chunk_inputs(w) / BLOCK_RUN);
+}
+
+static size_t panels_together(const struct block_kernels *k)
+{
+    return k->join ? JOINED_TOGETHER : PANELS_TOGETHER;
+}
+
+static size_t panel_out_bytes(const struct block_kernels *k)
+{
+    return together_most(k) * BLOCK_TILE * k->panel_outputs * sizeof(float);
 }
 
 static size_t panel_memory_bytes(const struct block_kernels *k, const struct device_weight *w)
 {
-    return PANELS_TOGETHER * panel_bytes_of(k, w) + BLOCK_TILE * k->panel_outputs * sizeof(float);
+    return panels_together(k) * panel_bytes_of(k, w) + panel_out_bytes(k) +
+           chunk_inputs(w) / BLOCK_RUN * k->joined_bytes;
 }
 
 static struct panel_memory panel_memory_at(const struct block_kernels *k,
                                            const struct device_weight *w, uint8_t *memory)
 {
     size_t bytes = panel_bytes_of(k, w);
-    return (struct panel_memory){memory, bytes,
-                                 (float *)(void *)(memory + PANELS_TOGETHER * bytes)};
+    uint8_t *out = memory + panels_together(k) * bytes;
+    return (struct panel_memory){memory, bytes, (float *)(void *)out, out + panel_out_bytes(k)};
 }
 
 /* Inputs from k0 on of the group of outputs from c on. */
@@ -103,23 +136,25 @@ static struct panels_ahead panels_ahead_find(const struct matmul_job *job, size_
                                              size_t k0)
 {
     const struct device_weight *w = job->w;
-    size_t step = job->device->kernels->blocks->panel_outputs, most = chunk_inputs(w),
-           calls = (job->rows + BLOCK_TILE - 1) / BLOCK_TILE * ((end - begin + step - 1) / step);
+    const struct block_kernels *k = job->device->kernels->blocks;
+    size_t step = k->panel_outputs, most = chunk_inputs(w), tiles = tiles_of(job->rows),
+           together = together_of(k, job->rows),
+           calls = (tiles + together - 1) / together * ((end - begin + step - 1) / step);
     if (k0 + most < w->columns)
         return panels_ahead_of(w, begin, k0 + most, end - begin, calls);
     if (end < w->rows)
-        return panels_ahead_of(w, end, 0, PANELS_TOGETHER * step, calls);
-    return job->next ? panels_ahead_of(job->next, 0, 0, PANELS_TOGETHER * step, calls)
+        return panels_ahead_of(w, end, 0, panels_together(k) * step, calls);
+    return job->next ? panels_ahead_of(job->next, 0, 0, panels_together(k) * step, calls)
                      : (struct panels_ahead){0};
 }
 
-/* The share of the next product, which has `x`. */
-static void panels_ahead_ask(struct panels_ahead *a, struct block_tile *x)
+/* The share of the next product, which has so many tiles from `x` on. */
+static void panels_ahead_ask(struct panels_ahead *a, struct block_tile *x, size_t tiles)
 {
     size_t each = x->n_runs * a->calls, first = a->calls ? a->lines * a->done++ / a->calls : 0,
-           at = first * CACHE_LINE;
+           at = first * CACHE_LINE, most = tiles * AHEAD_LINES_MOST;
     x->ahead_lines = a->data ? (a->lines + each - 1) / each : 0;
-    x->ahead_lines = x->ahead_lines < AHEAD_LINES_MOST ? x->ahead_lines : AHEAD_LINES_MOST;
+    x->ahead_lines = x->ahead_lines < most ? x->ahead_lines : most;
     if (a->data)
         x->ahead = a->data + at / a->group_bytes * a->group_step + at % a->group_bytes;
 }
@@ -166,32 +201,66 @@ static struct block_tile tile_chunk(const struct matmul_job *job, size_t i, size
     return tile;
 }
 
-/* A tile's rows, from `row` on, and the outputs of a panel, from c on; `add`: to what is there. */
-static void tile_panel(const struct matmul_job *job, const struct panel_memory *m,
-                       const struct block_tile *x, size_t row, size_t c, bool add,
-                       const uint8_t *panel)
-{
-    const struct device_weight *w = job->w;
-    const struct block_kernels *k = job->device->kernels->blocks;
-    float *out = job->out + row * w->rows + c;
-    if (c + k->panel_outputs <= w->rows) {
-        k->panel_dot[w->dtype](x, panel, add, out, w->rows);
-        return;
-    }
-    k->panel_dot[w->dtype](x, panel, false, m->out, k->panel_outputs);
-    for (size_t r = 0; r < (size_t)x->rows; r++)
-        for (size_t i = 0; c + i < w->rows; i++)
-            out[r * w->rows + i] =
-                m->out[r * k->panel_outputs + i] + (add ? out[r * w->rows + i] : 0);
-}
-
-/* A chunk of the inputs of the outputs of PANELS_TOGETHER panels. */
+/* A chunk of the inputs of the outputs of panels_together panels. */
 struct panels_chunk {
     const struct panel_memory *m;
     size_t begin, end; /* outputs */
     size_t k0, n;      /* inputs */
     struct panels_ahead ahead;
 };
+
+/* Rows that meet a panel at once. */
+struct chunk_rows {
+    struct block_tile tiles[BLOCK_JOIN_MOST];
+    size_t n, first, count; /* tiles; rows */
+};
+
+static struct chunk_rows chunk_rows_at(const struct matmul_job *job, const struct panels_chunk *h,
+                                       size_t tile, size_t n)
+{
+    const struct block_kernels *k = job->device->kernels->blocks;
+    struct chunk_rows x = {.n = n, .first = tile * BLOCK_TILE};
+    for (size_t i = 0; i < n; i++) {
+        x.tiles[i] = tile_chunk(job, tile + i, h->k0, h->n);
+        x.count += (size_t)x.tiles[i].rows;
+    }
+    if (k->join)
+        k->join(x.tiles, (int)n, h->m->joined);
+    return x;
+}
+
+/* With a panel of which each group lies `step` bytes behind the one before. */
+static void rows_multiply(const struct matmul_job *job, const struct panels_chunk *h,
+                          const struct chunk_rows *x, const uint8_t *panel, size_t step, bool add,
+                          float *out, size_t out_stride)
+{
+    const struct block_kernels *k = job->device->kernels->blocks;
+    const enum dtype t = job->w->dtype;
+    if (!k->joined_dot[t]) {
+        k->panel_dot[t](x->tiles, panel, add, out, out_stride);
+        return;
+    }
+    const struct block_joined joined = {x->tiles, (int)x->n, h->m->joined};
+    k->joined_dot[t](&joined, panel, step, add, out, out_stride);
+}
+
+/* Outputs of a panel, from c on, of which some may be none; `add`: to what is there. */
+static void rows_panel(const struct matmul_job *job, const struct panels_chunk *h,
+                       const struct chunk_rows *x, size_t c, bool add, const uint8_t *panel,
+                       size_t step)
+{
+    const struct device_weight *w = job->w;
+    size_t outputs = job->device->kernels->blocks->panel_outputs;
+    float *out = job->out + x->first * w->rows + c;
+    if (c + outputs <= w->rows) {
+        rows_multiply(job, h, x, panel, step, add, out, w->rows);
+        return;
+    }
+    rows_multiply(job, h, x, panel, step, false, h->m->out, outputs);
+    for (size_t r = 0; r < x->count; r++)
+        for (size_t i = 0; c + i < w->rows; i++)
+            out[r * w->rows + i] = h->m->out[r * outputs + i] + (add ? out[r * w->rows + i] : 0);
+}
 
 static uint8_t *chunk_panel(const struct matmul_job *job, const struct panels_chunk *h, size_t c)
 {
@@ -207,55 +276,62 @@ static bool chunk_is_direct(const struct matmul_job *job)
            (!k->direct_make[job->w->dtype] || job->rows <= DIRECT_MADE_ROWS);
 }
 
-/* A tile's rows, from `row` on, with the outputs of a panel, from c on: of weights as they lie, or
- * by the panel, which the first rows make. */
+/* Rows with the outputs of a panel, from c on: of weights as they lie, or by the panel, which the
+ * first rows make. */
 static void chunk_outputs(const struct matmul_job *job, const struct panels_chunk *h,
-                          const struct block_tile *x, size_t row, size_t c)
+                          const struct chunk_rows *x, size_t c)
 {
     const struct device_weight *w = job->w;
     const struct block_kernels *k = job->device->kernels->blocks;
+    const enum dtype t = w->dtype;
     bool add = job->accumulate || h->k0 > 0, whole = c + k->panel_outputs <= w->rows,
-         makes = row == 0 && x->rows == BLOCK_TILE && whole && k->panel_begin[w->dtype];
+         makes = x->first == 0 && x->count == BLOCK_TILE && whole && k->panel_begin[t];
     uint8_t *panel = chunk_panel(job, h, c);
     const uint8_t *group = panel_group(w, c, h->k0);
     size_t step = k->lanes * w->row_bytes;
+    float *out = job->out + x->first * w->rows + c;
+    if (k->joined_lie[t]) { /* a group that is none is the one before again */
+        rows_panel(job, h, x, c, add, group, c + k->lanes < w->rows ? step : 0);
+        return;
+    }
     if (whole && chunk_is_direct(job)) {
-        if (row == 0 && k->direct_make[w->dtype])
+        if (x->first == 0 && k->direct_make[t])
             panel_fill(job, c, h->k0, h->n, true, panel);
-        k->direct_dot[w->dtype](x, group, step, panel, add, job->out + row * w->rows + c, w->rows);
+        k->direct_dot[t](x->tiles, group, step, panel, add, out, w->rows);
         return;
     }
     if (makes) {
-        k->panel_begin[w->dtype](x, group, step, panel, add, job->out + c, w->rows);
+        k->panel_begin[t](x->tiles, group, step, panel, add, out, w->rows);
         return;
     }
-    if (row == 0)
+    if (x->first == 0)
         panel_fill(job, c, h->k0, h->n, false, panel);
-    tile_panel(job, h->m, x, row, c, add, panel);
+    rows_panel(job, h, x, c, add, panel, h->n / BLOCK_RUN * k->panel_bytes(t));
 }
 
-/* Rows from `row` on, those of a tile, with all panels. */
-static void chunk_tile(const struct matmul_job *job, struct panels_chunk *h, size_t row)
+/* Rows of n tiles, from `tile` on, with all panels. */
+static void chunk_tiles(const struct matmul_job *job, struct panels_chunk *h, size_t tile, size_t n)
 {
-    struct block_tile x = tile_chunk(job, row / BLOCK_TILE, h->k0, h->n);
+    struct chunk_rows x = chunk_rows_at(job, h, tile, n);
     size_t step = job->device->kernels->blocks->panel_outputs;
     for (size_t c = h->begin; c < h->end; c += step) {
-        panels_ahead_ask(&h->ahead, &x);
-        chunk_outputs(job, h, &x, row, c);
+        panels_ahead_ask(&h->ahead, x.tiles, n);
+        chunk_outputs(job, h, &x, c);
     }
 }
 
-/* Outputs [begin, end), those of PANELS_TOGETHER panels, for all rows. */
+/* Outputs [begin, end), those of panels_together panels, for all rows. */
 static void panels_outputs(const struct matmul_job *job, const struct panel_memory *m, size_t begin,
                            size_t end)
 {
     const struct device_weight *w = job->w;
-    size_t most = chunk_inputs(w);
+    size_t most = chunk_inputs(w), tiles = tiles_of(job->rows),
+           together = together_of(job->device->kernels->blocks, job->rows);
     for (size_t k0 = 0; k0 < w->columns; k0 += most) {
         size_t n = w->columns - k0 < most ? w->columns - k0 : most;
         struct panels_chunk chunk = {m, begin, end, k0, n, panels_ahead_find(job, begin, end, k0)};
-        for (size_t row = 0; row < job->rows; row += BLOCK_TILE)
-            chunk_tile(job, &chunk, row);
+        for (size_t i = 0; i < tiles; i += together)
+            chunk_tiles(job, &chunk, i, tiles - i < together ? tiles - i : together);
     }
 }
 
@@ -264,7 +340,7 @@ static void panels_part(void *ctx, int thread, uint32_t part)
     struct matmul_job *job = ctx;
     const struct block_kernels *k = job->device->kernels->blocks;
     size_t begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part),
-           step = PANELS_TOGETHER * k->panel_outputs;
+           step = panels_together(k) * k->panel_outputs;
     struct panel_memory m = panel_memory_at(k, job->w, job->device->private[thread].data);
     for (size_t c = begin; c < end; c += step)
         panels_outputs(job, &m, c, c + step < end ? c + step : end);

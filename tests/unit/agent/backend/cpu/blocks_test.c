@@ -173,34 +173,75 @@ static void check_rows(const struct case_of *c, uint64_t seed)
     free(blocks);
 }
 
-/* Outputs of a panel for the rows of a tile, from blocks that lie as in the file. */
+enum { ROWS_MOST = BLOCK_JOIN_MOST * BLOCK_TILE };
+
+static struct block_tile tile_alloc(const struct case_of *c, int rows)
+{
+    struct block_tile tile = {
+        .runs = malloc(c->n / BLOCK_RUN * sizeof *tile.runs),
+        .apart =
+            malloc((block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART) + 1) * sizeof *tile.apart),
+        .n_runs = c->n / BLOCK_RUN,
+        .rows = rows < BLOCK_TILE ? rows : BLOCK_TILE};
+    assert_true(tile.runs && tile.apart);
+    return tile;
+}
+
+/* Of a panel or of groups as they lie; all tiles at once, where that is done. */
+static void tiles_multiply(const struct case_of *c, const struct block_tile *tiles, int n,
+                           const uint8_t *groups, size_t group_step, const uint8_t *panel,
+                           bool accumulate, float *out)
+{
+    const struct block_kernels *k = c->kernels;
+    size_t stride = k->panel_outputs;
+    if (!k->joined_dot[c->t]) {
+        for (int i = 0; i < n; i++)
+            k->panel_dot[c->t](&tiles[i], panel, accumulate, out + (size_t)i * BLOCK_TILE * stride,
+                               stride);
+        return;
+    }
+    struct block_joined x = {tiles, n, malloc(tiles->n_runs * k->joined_bytes)};
+    assert_non_null(x.runs);
+    k->join(tiles, n, (void *)(uintptr_t)x.runs);
+    if (k->joined_lie[c->t])
+        k->joined_dot[c->t](&x, groups, group_step, accumulate, out, stride);
+    else
+        k->joined_dot[c->t](&x, panel, tiles->n_runs * k->panel_bytes(c->t), accumulate, out,
+                            stride);
+    free((void *)(uintptr_t)x.runs);
+}
+
+/* Outputs of a panel for up to ROWS_MOST rows, from blocks that lie as in the file. */
 static void panel_products(const struct case_of *c, const float *x, const uint8_t *blocks,
                            bool accumulate, float *out)
 {
     const struct dtype_info *info = dtype_info(c->t);
     const struct block_kernels *k = c->kernels;
     size_t n_blocks = c->n / info->block_elements, row_bytes = n_blocks * info->block_bytes,
-           runs = c->n / BLOCK_RUN, group_bytes = runs * k->panel_bytes(c->t),
-           groups = k->panel_outputs / k->lanes;
-    struct block_tile tile = {
-        .runs = malloc(runs * sizeof *tile.runs),
-        .apart =
-            malloc((block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART) + 1) * sizeof *tile.apart),
-        .n_runs = runs,
-        .rows = c->rows};
-    uint8_t *side = malloc(row_bytes * k->lanes), *panel = malloc(groups * group_bytes);
-    assert_true(tile.runs && tile.apart && side && panel);
-    for (size_t g = 0; g < groups; g++) {
+           group_bytes = c->n / BLOCK_RUN * k->panel_bytes(c->t),
+           n_groups = k->panel_outputs / k->lanes;
+    struct block_tile tiles[BLOCK_JOIN_MOST];
+    uint8_t *groups = malloc(n_groups * row_bytes * k->lanes),
+            *panel = malloc(n_groups * group_bytes);
+    int n = 0;
+    assert_true(groups && panel);
+    for (size_t g = 0; g < n_groups; g++) {
+        uint8_t *group = groups + g * k->lanes * row_bytes;
         block_lanes_put(c->t, k->lanes, blocks + g * k->lanes * row_bytes, k->lanes, row_bytes,
-                        n_blocks, side);
-        k->panel_make[c->t](side, c->n, panel + g * group_bytes);
+                        n_blocks, group);
+        k->panel_make[c->t](group, c->n, panel + g * group_bytes);
     }
-    k->tile_make(c->t, x, INPUTS_MOST, &tile);
-    assert_true(tile.n_apart <= block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART));
-    k->panel_dot[c->t](&tile, panel, accumulate, out, k->panel_outputs);
-    free(tile.runs);
-    free(tile.apart);
-    free(side);
+    for (int r = 0; r < c->rows; r += BLOCK_TILE, n++) {
+        tiles[n] = tile_alloc(c, c->rows - r);
+        k->tile_make(c->t, x + r * INPUTS_MOST, INPUTS_MOST, &tiles[n]);
+        assert_true(tiles[n].n_apart <= block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART));
+    }
+    tiles_multiply(c, tiles, n, groups, k->lanes * row_bytes, panel, accumulate, out);
+    for (int i = 0; i < n; i++) {
+        free(tiles[i].runs);
+        free(tiles[i].apart);
+    }
+    free(groups);
     free(panel);
 }
 
@@ -288,15 +329,10 @@ static void check_bits(const struct case_of *c, uint64_t seed)
            panel_bytes = k->panel_outputs / k->lanes * runs * k->panel_bytes(c->t);
     static float x[BLOCK_TILE][INPUTS_MOST];
     float out[BYS][BLOCK_TILE * OUTPUTS_MOST];
-    struct block_tile tile = {
-        .runs = malloc(runs * sizeof *tile.runs),
-        .apart =
-            malloc((block_most_apart_of(BLOCK_TILE, c->n, BLOCK_APART) + 1) * sizeof *tile.apart),
-        .n_runs = runs,
-        .rows = c->rows};
+    struct block_tile tile = tile_alloc(c, c->rows);
     uint8_t *blocks = malloc(n_blocks * info->block_bytes),
             *groups = malloc(n_blocks * info->block_bytes), *panels = calloc(2, panel_bytes);
-    assert_true(tile.runs && tile.apart && blocks && groups && panels);
+    assert_true(blocks && groups && panels);
     blocks_fill(WEIGHTS_RANDOM, c->t, blocks, n_blocks, &seed);
     for (size_t g = 0; g < n_blocks * info->block_bytes; g += k->lanes * row_bytes)
         block_lanes_put(c->t, k->lanes, blocks + g, k->lanes, row_bytes,
@@ -392,28 +428,30 @@ TEST(tiles_turn_from_any_format_to_any_other)
 }
 
 /* So that which of the two computes may be left to a stopwatch. */
-TEST(tiles_of_amx_give_the_bits_of_avx512)
+TEST(tiles_of_amx_give_the_bits_of_avx512_for_every_number_of_rows)
 {
-    enum { OUTPUTS_MOST = 2 * BLOCK_LANES_MAX, N = 512 };
-    static float x[BLOCK_TILE][INPUTS_MOST];
+    enum { OUTPUTS_MOST = 2 * BLOCK_LANES_MAX, N = 512, KINDS = INPUT_KINDS * WEIGHT_KINDS };
+    static float x[ROWS_MOST][INPUTS_MOST];
+    static float out[2][ROWS_MOST * OUTPUTS_MOST];
     const struct block_kernels *k[2] = {level("avx512"), level("amx")};
-    float out[2][BLOCK_TILE * OUTPUTS_MOST];
     uint64_t seed = 3;
     size_t before = amx.dots;
     for (int t = 0; k[0] && k[1] && t < DTYPE_WEIGHT_COUNT; t++)
-        for (int kind = 0; k[0]->dot[t] && kind < INPUT_KINDS * WEIGHT_KINDS; kind++) {
+        for (int turn = 0; k[0]->dot[t] && turn < ROWS_MOST + KINDS; turn++) {
             uint8_t blocks[OUTPUTS_MOST * N * 2];
-            struct case_of c = {.t = (enum dtype)t, .n = N, .rows = 1 + kind % BLOCK_TILE};
+            int kind = turn % KINDS;
+            struct case_of c = {.t = (enum dtype)t, .n = N, .rows = 1 + turn % ROWS_MOST};
             blocks_fill((enum weights)(kind / INPUT_KINDS), c.t, blocks,
                         k[0]->panel_outputs * N / dtype_info(c.t)->block_elements, &seed);
             for (int r = 0; r < c.rows; r++)
                 inputs_fill((enum inputs)(kind % INPUT_KINDS), x[r], N, &seed);
             for (int i = 0; i < 2; i++) {
+                for (size_t at = 0; at < ROWS_MOST * OUTPUTS_MOST; at++)
+                    out[i][at] = (float)at;
                 c.kernels = k[i];
-                panel_products(&c, x[0], blocks, false, out[i]);
+                panel_products(&c, x[0], blocks, turn % 2, out[i]);
             }
-            assert_memory_equal(out[0], out[1],
-                                (size_t)c.rows * k[0]->panel_outputs * sizeof **out);
+            assert_memory_equal(out[0], out[1], sizeof *out);
         }
     if (k[0] && k[1] && !amx_is_usable())
         assert_true(amx.dots > before);
@@ -496,7 +534,7 @@ TEST(all_formats_in_blocks_have_integer_kernels)
             assert_int_equal(k->dot[t] != NULL, blocks);
             assert_int_equal(k->unpack[t] != NULL, blocks);
             assert_int_equal(k->panel_make[t] != NULL, blocks);
-            assert_int_equal(k->panel_dot[t] != NULL, blocks);
+            assert_int_equal(k->panel_dot[t] || k->joined_dot[t], blocks);
         }
     }
 }
@@ -628,7 +666,7 @@ int main(void)
         cmocka_unit_test(a_panel_that_its_first_tile_makes_gives_the_same_bits),
         cmocka_unit_test(weights_as_they_lie_give_the_bits_of_panels_for_every_number_of_rows),
         cmocka_unit_test(tiles_turn_from_any_format_to_any_other),
-        cmocka_unit_test(tiles_of_amx_give_the_bits_of_avx512),
+        cmocka_unit_test(tiles_of_amx_give_the_bits_of_avx512_for_every_number_of_rows),
         cmocka_unit_test(what_is_measured_says_which_kernels_are_faster),
         cmocka_unit_test(rows_of_a_tile_do_not_depend_on_each_other),
         cmocka_unit_test(all_formats_in_blocks_have_integer_kernels),
