@@ -43,7 +43,7 @@ bool amx_is_usable(void)
 
 /* ---- do they pay? ---- */
 
-enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, TRIES = 5, PRODUCTS = 12 };
+enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, TRIES = 30, PRODUCTS = 12 };
 
 /* A panel and some tiles of rows as they stay in a core's cache. */
 struct gain_case {
