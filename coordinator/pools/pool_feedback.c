@@ -7,6 +7,10 @@
  * the end one in a hundred is later. What is rarer, such as pauses of a box, costs fewer requests
  * than as much time off every deadline would. */
 enum { OVERHEAD_UP_NS = 100000, OVERHEAD_DOWN_NS = OVERHEAD_UP_NS / 100 };
+/* Where so many in a row are not later, which one in a hundred seldom leaves, the rest was a
+ * pause's with all that had waited behind it: in such steps it would go in a quarter of an hour, in
+ * which most requests would be refused. */
+enum { OVERHEAD_ROW = 400 };
 static const uint64_t CLOCK_MOST_NS = INT64_MAX / 4;
 
 /* What an agent's clock said, by ours. Clocks may have jumped: nothing was before the batch left,
@@ -107,10 +111,18 @@ static void stage_take(const struct coord *c, struct pool_plan *p, const struct 
  * deadline is no measure of messages. */
 static void overhead_note(const struct coord *c, struct pool_plan *p, const struct pool_batch *b)
 {
-    int64_t *known = &p->overhead_ns[b->line], most_ns = p->topology.models[b->line].slo_ns;
+    struct pool_overhead *o = &p->overheads[b->line];
+    int64_t most_ns = p->topology.models[b->line].slo_ns;
     int64_t late_ns = (int64_t)coord_clock(c) - b->path.finish_ns;
-    *known += late_ns > *known ? OVERHEAD_UP_NS : -OVERHEAD_DOWN_NS;
-    *known = *known < 0 ? 0 : *known < most_ns ? *known : most_ns;
+    bool later = late_ns > o->ns;
+    o->ns += later ? OVERHEAD_UP_NS : -OVERHEAD_DOWN_NS;
+    o->in_row = later ? 0 : o->in_row + 1;
+    o->latest_ns = o->in_row > 1 && o->latest_ns > late_ns ? o->latest_ns : late_ns;
+    if (o->in_row == OVERHEAD_ROW) {
+        o->ns = o->latest_ns < o->ns ? o->latest_ns : o->ns;
+        o->in_row = 0;
+    }
+    o->ns = o->ns < 0 ? 0 : o->ns < most_ns ? o->ns : most_ns;
 }
 
 double pool_feedback_take(const struct coord *c, struct pool_plan *p, const struct pool_batch *b,

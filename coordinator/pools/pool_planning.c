@@ -63,13 +63,13 @@ static int shares_fill(struct pool_plan *p, struct err *e)
     const struct dispatch_topology *t = &p->topology;
     p->shares = calloc((size_t)t->n_shares + 1, sizeof *p->shares);
     p->wake_ns = calloc((size_t)t->n_models + 1, sizeof *p->wake_ns);
-    p->overhead_ns = calloc((size_t)t->n_models + 1, sizeof *p->overhead_ns);
+    p->overheads = calloc((size_t)t->n_models + 1, sizeof *p->overheads);
     p->under_way = calloc((size_t)t->n_models + 1, sizeof *p->under_way);
-    if (!p->shares || !p->wake_ns || !p->overhead_ns || !p->under_way)
+    if (!p->shares || !p->wake_ns || !p->overheads || !p->under_way)
         return err_no_memory(e, "a plan of pools");
     for (int m = 0; m < t->n_models; m++) {
         p->wake_ns[m] = INT64_MAX;
-        p->overhead_ns[m] = POOL_OVERHEAD_NS;
+        p->overheads[m].ns = POOL_OVERHEAD_NS;
     }
     int rc = dispatch_create(t, 0, &p->dispatch, e);
     if (rc == 0)

@@ -168,7 +168,7 @@ void pool_plan_free(struct pool_plan **held)
     free(p->peers);
     free(p->load);
     free(p->wake_ns);
-    free(p->overhead_ns);
+    free(p->overheads);
     free(p->under_way);
     free(p);
 }

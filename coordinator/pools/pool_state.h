@@ -37,6 +37,13 @@ struct pool_counts {
     uint64_t last_unix_s;
 };
 
+/* By how much results come later than computing ends, for all but one batch in a hundred. */
+struct pool_overhead {
+    int64_t ns;
+    int in_row;        /* batches since one was later than that */
+    int64_t latest_ns; /* of these */
+};
+
 struct pool_model {
     struct infer_model facts;
     char id[DIGEST_HEX];
@@ -150,13 +157,13 @@ struct pool_plan {
     struct pool_peer *peers;
     struct pack_span results; /* the coordinator's data address */
     int n_peers;
-    bool lacks;             /* an agent of it was lost */
-    uint64_t members;       /* hash of the agents that it was made for */
-    uint64_t session;       /* of chunks */
-    int64_t *overhead_ns;   /* [line]: that results come later than computing ends */
-    int *under_way;         /* [line]: batches */
-    struct pool_load *load; /* what is asked of it; NULL: it does not serve yet */
-    int64_t *wake_ns;       /* [line]: when the scheduler wants to be asked again */
+    bool lacks;                      /* an agent of it was lost */
+    uint64_t members;                /* hash of the agents that it was made for */
+    uint64_t session;                /* of chunks */
+    struct pool_overhead *overheads; /* [line] */
+    int *under_way;                  /* [line]: batches */
+    struct pool_load *load;          /* what is asked of it; NULL: it does not serve yet */
+    int64_t *wake_ns;                /* [line]: when the scheduler wants to be asked again */
     struct pool_batch *batches;
     int n_held;             /* of these */
     uint64_t since_ns;      /* it is made ready; of one that ends: since when it ends */

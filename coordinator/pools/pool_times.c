@@ -2,7 +2,7 @@
 
 int64_t pool_times_due(const struct pool_plan *p, int line, int64_t from_ns, int64_t deadline_ns)
 {
-    int64_t most_ns = (deadline_ns - from_ns) / 2, off_ns = p->overhead_ns[line];
+    int64_t most_ns = (deadline_ns - from_ns) / 2, off_ns = p->overheads[line].ns;
     return deadline_ns - (off_ns < most_ns ? off_ns : most_ns);
 }
 
@@ -15,11 +15,11 @@ double pool_times_soonest_ms(const struct pool_plan *p, int line, int64_t now_ns
         dispatch_probe(p->dispatch, m->first_pipeline + i, 1, now_ns, &path);
         best = path.finish_ns < best ? path.finish_ns : best;
     }
-    return (double)(best - now_ns + p->overhead_ns[line]) * 1e-6;
+    return (double)(best - now_ns + p->overheads[line].ns) * 1e-6;
 }
 
 void pool_times_doubt(struct pool_plan *p, int line)
 {
     if (p->under_way[line] == 0)
-        p->overhead_ns[line] /= 2;
+        p->overheads[line].ns /= 2;
 }
