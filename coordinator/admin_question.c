@@ -1,4 +1,5 @@
 #include "coordinator/admin_int.h"
+#include "coordinator/pools/pool_state.h"
 
 int admin_text(const struct question *q, const char *key, const char **out, struct err *e)
 {
@@ -32,5 +33,11 @@ int admin_deployment(struct coord *c, const struct question *q, const char *key,
     if (rc < 0)
         return rc;
     *out = deployment_find(c, name);
-    return *out ? 0 : deployment_missing(c, name, e);
+    if (*out)
+        return 0;
+    deployment_missing(c, name, e);
+    int model;
+    return pool_spec_of(c->pools, name, &model)
+               ? err_hint(e, "pools serve a model of this name: `hpctl pools` and `hpctl pools rm`")
+               : HP_ENOENT;
 }

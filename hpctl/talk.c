@@ -6,6 +6,7 @@
 
 #include "common/suggestion.h"
 #include "hpctl/client.h"
+#include "hpctl/pools_view.h"
 #include "hpctl/shown.h"
 
 static bool is_listed(const json_t *deployments, const char *name)
@@ -20,11 +21,23 @@ static bool is_listed(const json_t *deployments, const char *name)
     return false;
 }
 
-static int deployment_missing(const json_t *deployments, const char *name, struct err *e)
+/* `client` asks whether pools serve it, which nobody talks to. */
+static int deployment_missing(struct client *client, const json_t *deployments, const char *name,
+                              struct err *e)
 {
     struct suggestion near = {0};
+    struct err unused = {0};
+    json_t *d, *pools = NULL, *own = NULL;
     size_t i;
-    json_t *d;
+    if (client_get(client, "pools", NULL, &pools, &unused) == 0)
+        own = pools_of_model(pools, name);
+    json_decref(pools);
+    if (own) {
+        json_decref(own);
+        err_set(e, HP_ENOENT, "\"%.60s\" is a model that pools serve, not a deployment", name);
+        return err_hint(e, "`hpctl describe %.60s` shows it, POST /v2/models/%.60s/infer asks it",
+                        name, name);
+    }
     json_array_foreach(deployments, i, d)
     {
         suggestion_try(&near, name, string_member(d, "name"));
@@ -54,14 +67,15 @@ static int choose_deployment(const char *context, const char *asked, const char 
         return rc;
     *where = *client_context(client);
     rc = client_get(client, "deployment.ls", NULL, &list, e);
-    client_close(&client);
-    if (rc < 0)
+    if (rc < 0) {
+        client_close(&client);
         return rc;
+    }
     size_t n = json_array_size(list);
     const char *only =
         n == 1 ? json_string_value(json_object_get(json_array_get(list, 0), "name")) : NULL;
     if (asked && !is_listed(list, asked))
-        rc = deployment_missing(list, asked, e);
+        rc = deployment_missing(client, list, asked, e);
     else if (said && is_listed(list, said))
         rc = prompt_missing(said, "deployment", e);
     else if (asked)
@@ -76,6 +90,7 @@ static int choose_deployment(const char *context, const char *asked, const char 
         err_hint(e, "`hpctl ps` lists them");
     }
     json_decref(list);
+    client_close(&client);
     return rc;
 }
 

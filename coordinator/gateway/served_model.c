@@ -73,6 +73,17 @@ static int model_find(const struct openai *o, const char *client, const char *na
     return rc;
 }
 
+/* Whether pools serve a network of this name, which no text is said to. */
+static bool network_is_named(const struct openai *o, const char *client, const char *name)
+{
+    const struct infer_model *all[POOL_MAX_MODELS];
+    int n = o->pools ? o->pools->models(o->pools->ctx, client, all) : 0;
+    for (int i = 0; i < n; i++)
+        if (strcmp(all[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
 /* Says which name is nearest, of those that the client may use. */
 static void suggestion_add(const struct openai *o, const char *client, const char *name,
                            struct err *e)
@@ -102,8 +113,14 @@ int served_model_find(const struct openai *o, const char *client, const char *na
             return found;
         }
     }
-    if (rc == HP_ENOENT)
-        suggestion_add(o, client, name, e);
+    if (rc != HP_ENOENT)
+        return rc;
+    if (network_is_named(o, client, name))
+        return err_set(e, HP_ENOENT,
+                       "\"%.100s\" is a network that pools serve: it takes tensors, at "
+                       "/v2/models/%.100s/infer, and no texts",
+                       name, name);
+    suggestion_add(o, client, name, e);
     return rc;
 }
 

@@ -342,8 +342,8 @@ static int read_all(struct parse *p)
         err_set(p->e, HP_EPARSE, "%s: not a GGUF file", p->file);
         size_t n = strlen(p->file);
         if (n > 5 && strcmp(p->file + n - 5, ".onnx") == 0)
-            return err_hint(p->e, "`hpctl model run` computes ONNX models on this machine; a "
-                                  "cluster does not serve them yet");
+            return err_hint(p->e, "`hpctl apply` serves ONNX models over a cluster, `hpctl "
+                                  "model run` and `hpctl model serve` on this machine");
         return err_hint(p->e, "a model is a GGUF file, or a Hugging Face folder (config.json, "
                               "tokenizer.json, *.safetensors), named as a folder");
     }

@@ -183,6 +183,19 @@ def drive(c, folder):
             assert e.code == code, (args, e)
 
 
+def who_would_talk_is_told(c):
+    """A network takes no texts, and is no deployment: who takes it for one hears where it is asked."""
+    for path, body in (("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}), ("/v1/embeddings", {"input": "a"})):
+        status, told = c.request("POST", path, {"model": "net", **body})
+        assert status == 404 and '"net" is a network that pools serve' in told["error"]["message"] and "/v2/models/net/infer" in told["error"]["message"], (path, status, told)
+        assert "pools" not in c.request("POST", path, {"model": "nobody", **body})[1]["error"]["message"]
+    for verb, hint in (("run", "/v2/models/net/infer"), ("undeploy", "hpctl pools rm")):
+        words = [verb, "net"] + ["Hello!"] * (verb == "run")
+        failed = c.run(*words)
+        assert failed.returncode and '"net"' in failed.stderr and "pools serve" in failed.stderr and hint in failed.stderr, failed.stderr
+        assert "pools" not in c.run(verb, "nobody", *words[2:]).stderr
+
+
 @test
 def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
     np = numpy()
@@ -229,6 +242,7 @@ def a_model_is_served_over_two_kinds_and_agents_may_die_under_load():
                 got = c.request("POST", "/v2/models/net/infer", head + x.tobytes(), {"Content-Type": kind, "Inference-Header-Content-Length": str(len(head))})
                 assert got[0] == status, got
             assert net.post({"inputs": []}, "nobody")[0] == 404
+            who_would_talk_is_told(c)
             with urllib.request.urlopen(net.base + "/models/net/ready") as r:
                 assert r.status == 200
             with urllib.request.urlopen(net.base + "/models/net") as r:

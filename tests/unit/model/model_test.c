@@ -201,6 +201,10 @@ TEST(what_is_no_model_is_refused)
     refuses(folder, HP_ENOENT, "config.json");
     refuses(write_text("empty.gguf", ""), HP_EPARSE, "empty");
     refuses(write_text("text.gguf", "hello, world"), HP_EPARSE, "not a GGUF file");
+    struct model *m;
+    struct err e = {0};
+    assert_int_equal(model_open(write_text("net.onnx", "hello, world"), &m, &e), HP_EPARSE);
+    assert_non_null(strstr(e.hint, "`hpctl apply` serves ONNX models over a cluster"));
 }
 
 /* Copies of the ranges of model_heads alone, over a hole. */
