@@ -72,8 +72,10 @@ static int shares_fill(struct pool_plan *p, struct err *e)
         p->overheads[m].ns = POOL_OVERHEAD_NS;
     }
     int rc = dispatch_create(t, 0, &p->dispatch, e);
-    if (rc == 0)
+    if (rc == 0) {
         dispatch_eager(p->dispatch);
+        dispatch_reported(p->dispatch);
+    }
     return rc;
 }
 

@@ -350,6 +350,13 @@ bool dispatch_alone(struct dispatch *d, int model, const struct dispatch_request
 
 /* ---- feedback ---- */
 
+void dispatch_reported(struct dispatch *d)
+{
+    for (int i = 0; i < d->t->n_pipelines * PLAN_POOLS_MAX_STAGES; i++)
+        for (int k = 0; k < d->pools[i].n; k++)
+            d->pools[i].lines[k].stay = true;
+}
+
 int dispatch_correct(struct dispatch *d, const struct dispatch_report *r)
 {
     if (r->from_share >= 0) {

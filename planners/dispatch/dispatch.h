@@ -71,6 +71,10 @@ void dispatch_destroy(struct dispatch **d);
  * little to do that larger ones would serve nobody; else it waits as in the paper. */
 void dispatch_eager(struct dispatch *d);
 
+/* From now on every batch that was sent is reported by dispatch_correct, in the order in which its
+ * share ran it: until then its share is not taken to be done with it, however late that is. */
+void dispatch_reported(struct dispatch *d);
+
 /* A request of a model is there; its deadline is arrival + SLO. Requests of a model come in order
  * of arrival. Decides nothing yet. HP_EBUSY: the queue is full, and the request was not taken. */
 int dispatch_arrive(struct dispatch *d, int model, uint64_t tag, int64_t arrival_ns);

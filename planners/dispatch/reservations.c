@@ -39,20 +39,25 @@ int64_t line_earliest_both(const struct reservation_line *a, const struct reserv
     }
 }
 
+static bool is_past(const struct reservation_line *l, const struct line_interval *v, int64_t now_ns)
+{
+    return v->end_ns <= now_ns && (v->happened || !l->stay);
+}
+
 /* Drops what is past, and makes room for one more at the end of the array. */
 static bool make_room(struct reservation_line *l, int64_t now_ns)
 {
-    while (l->n > 0 && l->v[l->first].end_ns <= now_ns) {
+    while (l->n > 0 && is_past(l, &l->v[l->first], now_ns)) {
         l->first++;
         l->n--;
     }
-    if (l->first + l->n < l->room)
-        return true;
     if (l->n >= LINE_MAX_INTERVALS) {
         l->v[l->first + 1].start_ns = l->v[l->first].start_ns;
         l->first++;
         l->n--;
     }
+    if (l->first + l->n < l->room)
+        return true;
     /* Keep the array at least twice as long as what lives in it, so that moving down is rare. */
     int wanted = l->room + 1;
     if (l->room < 2 * (l->n + 1) && !vector_reserve(l->v, l->room, wanted))
@@ -71,7 +76,7 @@ bool line_reserve(struct reservation_line *l, int64_t now_ns, int64_t start_ns, 
     int i = l->first + l->n;
     for (; i > l->first && l->v[i - 1].start_ns > start_ns; i--)
         l->v[i] = l->v[i - 1];
-    l->v[i] = (struct line_interval){start_ns, end_ns, tag};
+    l->v[i] = (struct line_interval){start_ns, end_ns, tag, false};
     l->n++;
     return true;
 }
@@ -88,7 +93,13 @@ bool line_correct(struct reservation_line *l, uint32_t tag, int64_t planned_star
     }
     if (at < 0)
         return false;
+    if (l->stay) { /* each began after those before it, whether these have been heard of or not */
+        l->first += at;
+        l->n -= at;
+        at = 0;
+    }
     struct line_interval *v = &l->v[l->first];
+    v[at].happened = true;
     v[at].start_ns = at > 0 && v[at - 1].end_ns > start_ns ? v[at - 1].end_ns : start_ns;
     v[at].end_ns = end_ns > v[at].start_ns ? end_ns : v[at].start_ns;
     for (int i = at + 1; i < l->n && v[i].start_ns < v[i - 1].end_ns; i++) {

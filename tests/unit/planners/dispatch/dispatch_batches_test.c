@@ -190,6 +190,38 @@ TEST(a_report_of_a_late_end_moves_later_work)
     dispatch_destroy(&d);
 }
 
+/* Requests of 10 ms each come every 10 ms to a share that stands still for 25 ms before the first.
+ */
+TEST(a_share_that_is_late_is_not_taken_to_be_free_where_batches_are_reported)
+{
+    struct dispatch_topology t;
+    struct dispatch_model m;
+    struct dispatch_pipeline p;
+    struct dispatch_share share;
+    struct dispatch *d;
+    struct seen_batches s = {0};
+    tiny_topology(&t, &m, &p, &share);
+    m.slo_ns = 60000000;
+    p.batch = 1;
+    assert_int_equal(dispatch_create(&t, 0, &d, NULL), 0);
+    dispatch_reported(d);
+    struct dispatch_report r = {.share = 0, .from_share = -1, .start_ns = 25000000};
+    for (int i = 0; i < 4; i++) {
+        int64_t now_ns = i * 10000000;
+        dispatch_arrive(d, 0, (uint64_t)i, now_ns);
+        dispatch_run(d, 0, now_ns, see, &s);
+        assert_int_equal(s.path.legs[0].start_ns, now_ns);
+        if (i == 0)
+            r.batch = s.batch;
+    }
+    r.end_ns = 35000000;
+    assert_int_equal(dispatch_correct(d, &r), 0);
+    dispatch_arrive(d, 0, 4, 40000000);
+    dispatch_run(d, 0, 40000000, see, &s);
+    assert_int_equal(s.path.legs[0].start_ns, 65000000); /* behind the three that wait there */
+    dispatch_destroy(&d);
+}
+
 TEST(a_full_queue_turns_requests_away)
 {
     struct dispatch_topology t;
@@ -236,6 +268,7 @@ int main(void)
         cmocka_unit_test(
             one_alone_goes_at_once_behind_what_is_reserved_and_not_where_it_would_be_late),
         cmocka_unit_test(a_report_of_a_late_end_moves_later_work),
+        cmocka_unit_test(a_share_that_is_late_is_not_taken_to_be_free_where_batches_are_reported),
         cmocka_unit_test(a_full_queue_turns_requests_away),
     };
     return cmocka_run_group_tests_name("dispatch batches", tests, NULL, NULL);

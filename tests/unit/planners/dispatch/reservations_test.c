@@ -78,12 +78,36 @@ TEST(a_late_end_moves_what_follows)
     line_free(&l);
 }
 
+/* Four of 10 ms each; the share stood still for 100 ms, and the first is told of when the plan has
+ * all behind it. */
+TEST(what_has_not_happened_yet_moves_too_where_intervals_stay)
+{
+    struct reservation_line l = {.stay = true};
+    for (int i = 0; i < 4; i++)
+        assert_true(line_reserve(&l, 10 * i, 10 * i, 10 * i + 10, (uint32_t)i));
+    assert_true(line_reserve(&l, 105, 105, 115, 4));
+    assert_int_equal(l.n, 5);
+    assert_true(line_correct(&l, 0, 0, 100, 110));
+    assert_int_equal(line_earliest(&l, 105, 10), 150); /* three and the last one wait behind it */
+    assert_true(line_reserve(&l, 112, 150, 160, 5));
+    assert_int_equal(l.n, 5); /* the first is done with */
+    /* Nothing was heard of the second: the third began, so that it is over. */
+    assert_true(line_correct(&l, 2, 20, 120, 130));
+    assert_int_equal(l.n, 4);
+    assert_int_equal(line_end(&l), 160);
+    for (int i = 6; i < 3 * LINE_MAX_INTERVALS; i++)
+        assert_true(line_reserve(&l, 10 * i + 100, 10 * i + 100, 10 * i + 110, (uint32_t)i));
+    assert_in_range(l.n, 1, LINE_MAX_INTERVALS); /* nobody tells of them any more */
+    line_free(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_earliest_slot_is_that_of_exhaustive_search),
         cmocka_unit_test(the_past_is_forgotten_and_memory_stays_bounded),
         cmocka_unit_test(a_late_end_moves_what_follows),
+        cmocka_unit_test(what_has_not_happened_yet_moves_too_where_intervals_stay),
     };
     return cmocka_run_group_tests_name("reservations", tests, NULL, NULL);
 }
