@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Pools that serve: what a request costs the coordinator, and a cluster of the paper's kinds beside the simulator.
 
-    bench/served_pools.py [overhead|cluster|migration ...] [--rates 500,1000,2000,5000] [--seconds 10] [--stretch 1] [--profiles convnext,...] [--repeat 3]
+    bench/served_pools.py [overhead|cluster|migration|pauses ...] [--rates 500,1000,2000,5000] [--seconds 10] [--stretch 1] [--profiles convnext,...] [--repeat 3]
 
 overhead: infer requests of small tensors (64 bytes as binary data) through one coordinator, all threads of which are held on one core, to one paced agent, at
 rising rates: processor time of the coordinator and of `hpctl load` for each request (JSON of requests, answers and their times in it), and how many were in time.
@@ -10,10 +10,12 @@ the shared data), a toy network with as many blocks standing in for each of --pr
 after the other by the same arrivals that the simulator gets, at the load at which the simulator says 99 %, three points below and above it, and at five
 times our plan's.
 migration: two paced agents at 30 % of what is planned, and the same while three other plans take over; what was lost, and what of all was in time.
+pauses: that cluster at 86 % of what is planned, while one agent of the second stage, or all, are stopped for a moment.
 --stretch N takes N times as long for everything (deadlines too), for machines whose own pauses are as long as the paper's deadlines."""
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from cluster import BUILD, Cluster  # noqa: E402
 
 SHARED = os.environ.get("HP_SHARED", os.path.join(ROOT, "..", "shared"))
 DATA = os.path.join(SHARED, "data", "ppipe")
+PAUSE_S = 0.3
 METHODS = {"plan": "exact", "NP": "np", "DART-r": "dart"}
 
 
@@ -207,6 +210,36 @@ def cluster(o):
             print(f"plan / {name}: {ratios[0]:.3f} simulated, {ratios[1]:.3f} served ({100 * (ratios[1] / ratios[0] - 1):+.1f} %)")
 
 
+# ---- agents that stand still ----
+
+def pauses(o):
+    """What is in time while an agent that computes second stages, or all agents, are stopped for a moment."""
+    if not os.path.isdir(DATA):
+        print(f"skipped: there is no {DATA}; set HP_SHARED")
+        return
+    with tempfile.TemporaryDirectory(prefix="hp-bench-") as folder:
+        files = cluster_files(o, folder)
+        with Cluster(agents=10, cores=1, pace=files[0], profile=files[1]) as c:
+            rate = 0.86 * sum(m["planned_per_s"] for m in c.hpctl("apply", "-f", files[2], timeout=300)["models"])
+            pids = {a["name"]: a["pid"] for a in c.local()["agents"]}
+            load(c, "--workload", "--rate", rate, "--seconds", 3)
+
+            def stop(names):
+                for name in names:
+                    os.kill(pids[name], signal.SIGSTOP)
+                time.sleep(PAUSE_S * o.stretch)
+                for name in names:
+                    os.kill(pids[name], signal.SIGCONT)
+
+            for said, names in (("none", []), ("one L4", [n for n in pids if n.startswith("l2")]), ("all", list(pids)), ("none", [])):
+                stopper = threading.Timer(0.2 * o.seconds, stop, (names,))
+                stopper.start()
+                r = load(c, "--workload", "--rate", rate, "--seconds", o.seconds)
+                stopper.join()
+                print(f"{said} stopped for {PAUSE_S * o.stretch:g} s of {o.seconds:g}: {r['requests']} requests, {100 * r['attainment']:.2f} % in time, {r['refused']} refused, "
+                      f"{r['done'] - r['in_time_at_coordinator']} admitted and late ({machine_busy()})", flush=True)
+
+
 # ---- a plan that takes over ----
 
 def migration(o):
@@ -242,7 +275,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     o = parser.parse_args()
     for part in o.parts:
-        {"overhead": overhead, "cluster": cluster, "migration": migration}[part](o)
+        {"overhead": overhead, "cluster": cluster, "migration": migration, "pauses": pauses}[part](o)
 
 
 if __name__ == "__main__":
