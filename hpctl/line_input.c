@@ -247,15 +247,21 @@ static void said_forget(struct line_input *l)
 
 static void said_add(struct line_input *l, const char *line)
 {
-    size_t n = strlen(line);
-    bool literal = l->pasting, mark = !literal && strcmp(line, block) == 0;
-    bool more = !literal && !l->in_block && n && line[n - 1] == '\\';
-    if (l->any && !mark)
-        buffer_append(&l->said, "\n", 1);
-    if (!mark)
+    size_t n = strlen(line), mark = strlen(block);
+    bool literal = l->pasting, opens = !literal && !l->in_block && strncmp(line, block, mark) == 0;
+    line += opens ? mark : 0;
+    n -= opens ? mark : 0;
+    bool closes = !literal && (opens || l->in_block) && n >= mark &&
+                  memcmp(line + n - mark, block, mark) == 0;
+    n -= closes ? mark : 0;
+    l->in_block = (l->in_block || opens) && !closes;
+    bool more = !literal && !l->in_block && !closes && n && line[n - 1] == '\\';
+    if (n || (!opens && !closes)) { /* a mark alone is no line */
+        if (l->any)
+            buffer_append(&l->said, "\n", 1);
         buffer_append(&l->said, line, more ? n - 1 : n);
-    l->any = l->any || !mark;
-    l->in_block = mark ? !l->in_block : l->in_block;
+        l->any = true;
+    }
     l->goes_on = l->in_block || more || literal;
 }
 

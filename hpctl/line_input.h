@@ -13,7 +13,8 @@ struct line_input;
  * where there is such a folder, for their owner's eyes. */
 int line_input_open(bool terminal, struct line_input **out, struct err *e);
 /* What a person says next, without its end: a line that ends in \ goes on in the next one, and what
- * stands between two lines of """ is one. NULL: the end. Valid until the next call. */
+ * stands between two """, on lines of their own or not, is one. NULL: the end. Valid until the next
+ * call. */
 const char *line_input_next(struct line_input *l);
 void line_input_close(struct line_input **l);
 

@@ -280,10 +280,11 @@ def a_conversation_on_a_terminal():
         assert "anew" in t.say("/clear\r")  # ollama's word for /reset
         assert "told this" in t.say("/system Be brief.\r") and "told nothing" in t.say("/system\r")
         assert "4 messages" in t.say("/load " + saved + "\r") and "no such" not in t.say("/load /nowhere\r").lower().replace("no such file", "")
-        t.say('\"\"\"\rWhat is\rthe capital of Cuba?\r\"\"\"\r')
+        for typed in ('\"\"\"\rWhat is\rthe capital of Cuba?\r\"\"\"\r', '\"\"\"What is\rthe capital of Cuba?\"\"\"\r'):
+            t.say(typed)
         t.say("/save " + saved + "\r")
         with open(saved) as f:
-            assert json.load(f)["messages"][4]["content"] == "What is\nthe capital of Cuba?"
+            assert [m["content"] for m in json.load(f)["messages"][4::2]] == ["What is\nthe capital of Cuba?"] * 2
         long = {"messages": [{"role": "user", "content": "Cuba " * 100000}, {"role": "assistant", "content": "Havana"}]}
         with open(saved, "w") as f:
             json.dump(long, f)
