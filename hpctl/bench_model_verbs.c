@@ -156,13 +156,22 @@ static int device_find(const struct invocation *in, struct model_bench *b,
     return d.backend ? 0 : cores_keep(&found.share, &d, e);
 }
 
+static int model_file_open(const char *path, struct model **out, struct err *e)
+{
+    int rc = model_open(path, out, e);
+    if (rc == HP_ENOENT && !*e->hint)
+        err_hint(e, "it is a GGUF file or a Hugging Face folder on this box; `hpctl load` measures "
+                    "a deployment");
+    return rc;
+}
+
 static int bench_open(const struct invocation *in, struct model_bench *b, struct err *e)
 {
     static const char *const computes[] = {"auto", "f32", NULL};
     static const char *const kvs[] = {"auto", "f16", "f32", "q8_0", NULL};
     int compute, kv, rc = invocation_choice(in, "compute", computes, 0, &compute, e);
     if (rc < 0 || (rc = invocation_choice(in, "kv", kvs, 0, &kv, e)) < 0 ||
-        (rc = model_open(in->arguments[0], &b->model, e)) < 0 ||
+        (rc = model_file_open(in->arguments[0], &b->model, e)) < 0 ||
         (rc = lengths_check(b, in->arguments[0], e)) < 0)
         return rc;
     struct device_config device;

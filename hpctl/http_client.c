@@ -115,7 +115,7 @@ static int answer_refused(const struct exchange *x, const json_t *answer)
         err_hint(x->e, "it is the one in HP_API_KEY: unset that and hpctl has a key of its own, or "
                        "`hpctl key create NAME` makes another");
     else if (x->status == 404)
-        err_hint(x->e, "`hpctl ps` lists what is deployed");
+        err_hint(x->e, "`hpctl ps` lists what is deployed, `hpctl pools` what pools serve");
     return rc;
 }
 

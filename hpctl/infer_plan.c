@@ -52,6 +52,8 @@ static int infer_file_read(const struct infer_options *o, struct infer_plan *p, 
     for (int i = 0; i < o->n_models; i++)
         models[i].name = o->names[i];
     int rc = arrival_trace_open(&trace, o->file, &known, o->only, o->seconds, e);
+    if (rc == HP_ENOENT)
+        err_hint(e, "it is poisson, uniform, bursty or a CSV file");
     if (rc < 0)
         return rc;
     if (o->rate_per_s > 0 && trace.span_s > 0)

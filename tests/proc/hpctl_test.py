@@ -496,7 +496,7 @@ def a_box_is_measured_without_a_cluster():
     assert all(0 < x["least"] <= x["tokens_per_s"] <= x["most"] for x in r["rows"]) and "1 thread" in r["device"] and r["bytes"] > 1 << 20, r
     rc, out, said = bench(DEMO, "--prompt", "0", "--answer", "3", "--repeat", "1", "--compute", "f32", "--kv", "q8_0")
     assert rc == 0 and "answer" in out and "prompt" not in out.split("\n", 2)[2], (out, said)
-    for args, code, says in (((DEMO, "--prompt", "5000"), 1, "context of"), ((DEMO, "--batch", "1,99"), 2, "--batch"), ((DEMO, "--prompt", "0", "--answer", "0"), 2, "nothing"), (("/nowhere.gguf",), 4, "/nowhere.gguf")):
+    for args, code, says in (((DEMO, "--prompt", "5000"), 1, "context of"), ((DEMO, "--batch", "1,99"), 2, "--batch"), ((DEMO, "--prompt", "0", "--answer", "0"), 2, "nothing"), (("demo",), 4, "`hpctl load` measures a deployment"), (("/nowhere.gguf",), 4, "/nowhere.gguf")):
         rc, out, said = bench(*args)
         assert rc == code and says in said, (args, rc, said)
 

@@ -181,6 +181,9 @@ def drive(c, folder):
             raise AssertionError(args)
         except Failed as e:
             assert e.code == code, (args, e)
+    for args, hint in (("net --rate 1 --arrivals often", "it is poisson, uniform, bursty or a CSV file"), ("nobody --rate 1", "`hpctl pools` what pools serve")):
+        failed = c.run("load", *args.split())
+        assert failed.returncode == 4 and hint in failed.stderr, failed.stderr
 
 
 def who_would_talk_is_told(c):
