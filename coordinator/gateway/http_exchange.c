@@ -79,14 +79,14 @@ static void client_text(struct MHD_Connection *connection, char out[INET6_ADDRST
                   INET6_ADDRSTRLEN);
 }
 
-static void request_fill(struct http_exchange *x, const char *url, const char *method,
+static void request_fill(struct http_exchange *x, const char *path, const char *method,
                          const struct http_framing *f)
 {
     struct MHD_Connection *c = x->connection;
     client_text(c, x->client);
     x->request = (struct http_request){
         .method = method,
-        .path = url,
+        .path = path,
         .host = header_value(c, "Host"),
         .origin = header_value(c, "Origin"),
         .content_type = header_value(c, "Content-Type"),
@@ -128,7 +128,9 @@ static enum MHD_Result request_begin(struct http_exchange *x, const char *url, c
     const struct http_handler *h = &x->server->handler;
     bool old = strcmp(version, "HTTP/1.1") != 0;
     MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, http_framing_header, &f);
-    const char *problem = http_framing_problem(&f, old);
+    const char *problem = http_framing_problem(&f, old),
+               *path = http_framing_path(url, header_value(x->connection, "Host"));
+    problem = problem || path ? problem : "the target names another host than Host does";
     x->interim = !old;
     x->body_since_ns = env_now_ns(&env_real);
     if (problem) {
@@ -136,7 +138,7 @@ static enum MHD_Result request_begin(struct http_exchange *x, const char *url, c
             (struct http_request){.method = method, .path = url, .client = "", .has_body = true};
         exchange_refuse(x, 400, problem);
     } else {
-        request_fill(x, url, method, &f);
+        request_fill(x, path, method, &f);
         x->body_max = h->begin(h->ctx, x, &x->request);
         if (x->state == EXCHANGE_RECEIVING && x->request.length_known &&
             x->request.body_bytes > x->body_max)

@@ -49,3 +49,19 @@ const char *http_framing_problem(const struct http_framing *f, bool old)
         return "a request has one Host";
     return NULL;
 }
+
+const char *http_framing_path(const char *target, const char *host)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        size_t n = strlen(schemes[i]);
+        if (strncasecmp(target, schemes[i], n) != 0)
+            continue;
+        const char *authority = target + n;
+        size_t size = strcspn(authority, "/");
+        if (!host || !name_is(authority, size, host))
+            return NULL;
+        return authority[size] ? authority + size : "/";
+    }
+    return target;
+}

@@ -239,6 +239,12 @@ def ambiguous_framing(c):
     with connect(c.port) as s:
         s.sendall(b"GET /health HTTP/1.1\r\n\r\n")
         assert reply_of(s)[0] == 400
+    # As to a proxy: the host that is asked is the one that the target names.
+    for target, host, expected in (("http://localhost/health", "localhost", 200), ("HTTP://LocalHost:80/health", "localhost:80", 200), ("http://evil.example/health", "localhost", 400), ("http://localhost.evil/health", "localhost", 400)):
+        with connect(c.port) as s:
+            s.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            status = reply_of(s)[0]
+        assert status == expected, (target, host, status)
 
 
 def any_bytes(c):
