@@ -81,7 +81,7 @@ FAULTS = [
     ("alone: the token itself is none of those it sees", ROOM + "split_alone.cu", "threadIdx.x < LANES ? 1 : 0, key", "0, key"),
     ("alone: the token itself is seen more than once", ROOM + "split_alone.cu", "threadIdx.x < LANES ? 1 : 0, key", "1, key"),
     ("alone: positions further on are those before", ROOM + "split_alone.cu", "        now = next;\n", ""),
-    ("alone: positions past the last", ROOM + "split_alone.cu", "there |= (p < row.position ? 1u : 0u) << k;", "there |= 1u << k;"),
+    ("alone: positions past the last", ROOM + "split_alone.cu", "there |= (p < row.position ? 1u : 0u) << k;", "there |= (p < ~0u ? 1u : 0u) << k;"),
     ("alone: lanes past a head", ROOM + "split_alone.cu", "    bool has = at < a.head_dim;", "    bool has = true;"),
     ("alone: heads past a group are written", ROOM + "split_alone.cu", "        if (g >= heads)\n", "        if (g > heads)\n"),
     ("alone: queries of heads past a group", ROOM + "split_alone.cu", "            if (g < heads)\n                plain_write", "            if (g <= heads)\n                plain_write"),

@@ -36,8 +36,9 @@ def run(faults, name, targets, found_by, compiler_may_find):
             with open(path, "w") as f:
                 f.write(text.replace(old, new))
             done = build(folder, targets)
-            assert done.returncode == 0 or compiler_may_find, f"{what}: it does not compile, which finds nothing\n{done.stderr[-2000:]}"
-            by = found_by(folder) if done.returncode == 0 else "the compiler"
+            by = found_by(folder) if done.returncode == 0 else "the compiler" if compiler_may_find else None
+            if done.returncode != 0 and not compiler_may_find:
+                print(f"# {what}: it does not compile, which finds nothing\n{done.stderr[-2000:]}")
             print(f"{'missed' if by is None else 'found'}: {what}{f' ({by})' if by else ''}", flush=True)
             if by is None:
                 missed.append(what)
