@@ -123,7 +123,7 @@ struct deployment {
         uint64_t told;               /* how slow devices and links were when it was planned last */
         uint64_t changed_ns, due_ns; /* when that changed last; when it is planned anew, 0: not */
         unsigned changes;            /* one soon after the other */
-        unsigned stays;              /* plans in a row that found nothing better */
+        unsigned stays;              /* plans since then that found nothing better */
         bool asked, confirmed;       /* a plan is being made; one said that it pays */
         int failure;                 /* why the last one that failed did */
     } watch;                         /* of one that rebalances by itself */

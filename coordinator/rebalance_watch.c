@@ -70,7 +70,7 @@ static void answer_note(struct coord *c, struct deployment *d, const struct sigh
     d->watch.confirmed = verdict && strcmp(verdict, "would_move") == 0;
     bool failed = verdict && strcmp(verdict, "failed") == 0,
          stays = verdict && strcmp(verdict, "stays") == 0;
-    d->watch.stays = stays ? d->watch.stays + 1 : 0;
+    d->watch.stays += stays;
     d->watch.changes += failed && d->watch.failure != HP_ELINK; /* else somebody is heard late */
     if (d->watch.confirmed || (failed && d->watch.changes <= REBALANCE_MOST_DOUBLINGS))
         d->watch.due_ns = coord_now(c) + settle_ns(d, s);
@@ -95,6 +95,13 @@ static void plan_ask(struct coord *c, struct deployment *d, const struct sight *
         log_info("coordinator", "rebalance_refused", "deployment=%s why=\"%s\"", d->name, e.text);
 }
 
+/* A plan that is due sooner will know of it. */
+static void plan_hasten(struct coord *c, struct deployment *d, const struct sight *s)
+{
+    uint64_t due = coord_now(c) + settle_ns(d, s);
+    d->watch.due_ns = d->watch.due_ns && d->watch.due_ns < due ? d->watch.due_ns : due;
+}
+
 static void watch_step(struct coord *c, struct deployment *d, const struct sight *s)
 {
     bool rests = d->spec.rebalances == REBALANCING_DEGRADED && !s->degraded;
@@ -104,8 +111,8 @@ static void watch_step(struct coord *c, struct deployment *d, const struct sight
         return;
     if (d->watch.asked)
         answer_note(c, d, s);
-    if (!d->watch.due_ns && d->watch.told != s->told) /* a plan that is due will know of it */
-        d->watch.due_ns = coord_now(c) + settle_ns(d, s);
+    if (d->watch.told != s->told)
+        plan_hasten(c, d, s);
     if (rests)
         d->watch.due_ns = 0;
     if (d->watch.due_ns && coord_now(c) >= d->watch.due_ns)

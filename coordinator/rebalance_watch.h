@@ -19,8 +19,8 @@ enum {
      * its two plans; doubled, up to so often, with each change soon after another. */
     REBALANCE_SETTLE_MS = 10000,
     REBALANCE_DEGRADED_MS = 5000, /* the same while its own place is degraded */
-    /* After a plan that found nothing better than such a place; twice as long after each more in a
-     * row. */
+    /* After a plan that found nothing better than such a place; twice as long after each more that
+     * did not, whatever others found in between. */
     REBALANCE_AGAIN_MS = 60000,
     REBALANCE_MOST_DOUBLINGS = 7,
     REBALANCE_CALM_MS = 1800000, /* without a change: what was before is forgotten */

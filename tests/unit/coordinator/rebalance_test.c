@@ -432,6 +432,41 @@ TEST(it_stays_where_others_are_no_better_and_looks_again_later)
     fixture_close(&f);
 }
 
+/* Else it would plan every minute without end beside an agent that is busy by turns. */
+TEST(it_looks_again_later_each_time_also_where_others_were_better_for_a_moment)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    d->answer_tokens = 100;
+    for (int i = 0; i < 2; i++)
+        pace_change(f.core, d, f.core->members[i], 0, i ? 10 : 7.5);
+    pass_alive(&f, d, REBALANCE_AGAIN_MS);
+    pace_change(f.core, d, f.core->members[0], 0, 1 / 7.5);
+    pass_alive(&f, d, 2 * REBALANCE_DEGRADED_MS);
+    assert_string_equal(word(d->rebalanced, "verdict"), "would_move");
+    pace_change(f.core, d, f.core->members[0], 0, 7.5);
+    pass_alive(&f, d, REBALANCE_DEGRADED_MS);
+    assert_string_equal(word(d->rebalanced, "verdict"), "stays");
+    assert_true(d->watch.due_ns > f.core->now_ns + coord_ms(REBALANCE_AGAIN_MS));
+    fixture_close(&f);
+}
+
+/* However long it would have waited for. */
+TEST(it_looks_again_soon_where_what_is_bad_becomes_worse_while_it_waits)
+{
+    struct fixture f;
+    struct deployment *d = misplaced(&f, "{\"max_context\": 128}", 1e9);
+    d->answer_tokens = 100;
+    for (int i = 0; i < 2; i++)
+        pace_change(f.core, d, f.core->members[i], 0, i ? 10 : 7.5);
+    pass_alive(&f, d, 3 * REBALANCE_AGAIN_MS / 2);
+    assert_true(d->watch.due_ns > f.core->now_ns + coord_ms(REBALANCE_AGAIN_MS));
+    pace_change(f.core, d, d->stages[0].agent, 0, 4);
+    pass_alive(&f, d, 3 * REBALANCE_DEGRADED_MS);
+    assert_non_null(successor_of(f.core, d));
+    fixture_close(&f);
+}
+
 TEST(a_device_that_is_slow_by_turns_is_held_off_for_longer_each_time)
 {
     struct fixture f;
@@ -589,6 +624,8 @@ int main(void)
         cmocka_unit_test(a_plan_that_is_due_while_an_agent_is_heard_late_is_made_right_after),
         cmocka_unit_test(what_stays_bad_is_left_whatever_comes_and_goes_beside_it),
         cmocka_unit_test(it_stays_where_others_are_no_better_and_looks_again_later),
+        cmocka_unit_test(it_looks_again_later_each_time_also_where_others_were_better_for_a_moment),
+        cmocka_unit_test(it_looks_again_soon_where_what_is_bad_becomes_worse_while_it_waits),
         cmocka_unit_test(a_device_that_is_slow_by_turns_is_held_off_for_longer_each_time),
         cmocka_unit_test(a_path_that_loses_packets_both_ways_is_one_change),
         cmocka_unit_test(a_link_that_loses_more_than_it_was_planned_with_is_planned_with_again),
