@@ -43,7 +43,7 @@ bool amx_is_usable(void)
 
 /* ---- do they pay? ---- */
 
-enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, TRIES = 30, PRODUCTS = 12 };
+enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, TRIES = 30 };
 
 /* A panel and some tiles of rows as they stay in a core's cache. */
 struct gain_case {
@@ -97,7 +97,7 @@ static bool gain_case_make(const struct block_kernels *k, enum dtype t, struct g
     return true;
 }
 
-/* Tiles and a panel once: joined for one panel of the three that would meet them so. */
+/* Tiles and a panel once; `joins`: the tiles are joined before. */
 static void products_make(const struct gain_case *c, bool joins)
 {
     const struct block_kernels *k = c->k;
@@ -114,11 +114,12 @@ static void products_make(const struct gain_case *c, bool joins)
                         c->out, k->panel_outputs);
 }
 
+/* Of as many panels as joined tiles meet. */
 static double products_seconds(const struct gain_case *c)
 {
     uint64_t from = env_now_ns(&env_real);
-    for (int i = 0; i < PRODUCTS; i++)
-        products_make(c, i % 3 == 0);
+    for (int i = 0; i < BLOCK_JOIN_PANELS; i++)
+        products_make(c, i == 0);
     return (double)(env_now_ns(&env_real) - from) * 1e-9 / (double)c->k->panel_outputs;
 }
 

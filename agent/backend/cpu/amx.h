@@ -11,7 +11,7 @@
 /* Asks the system for the registers, once for the process. Any thread. */
 bool amx_is_usable(void);
 /* How many times as long products of a few tiles of rows take with `others` as with `own`, over a
- * few formats. A few milliseconds, on the calling thread. 0: no memory. */
+ * few formats. About ten milliseconds, on the calling thread. 0: no memory. */
 double amx_blocks_gain(const struct block_kernels *own, const struct block_kernels *others);
 /* The same of AMX beside AVX-512, measured at the first call; amx_is_usable. */
 double amx_gain(void);

@@ -25,12 +25,13 @@
 #include "model/dtype/dtype.h"
 
 enum {
-    BLOCK_RUN = 32,      /* inputs that share a scale */
-    BLOCK_FEW_APART = 3, /* root mean squares beyond which a few rows' inputs stand out */
-    BLOCK_APART = 4,     /* and many rows': what is apart costs them more */
-    BLOCK_MAX_ROWS = 4,  /* of one call */
-    BLOCK_TILE = 6,      /* rows of inputs that many rows are cut into */
-    BLOCK_JOIN_MOST = 5  /* tiles that are multiplied at once */
+    BLOCK_RUN = 32,       /* inputs that share a scale */
+    BLOCK_FEW_APART = 3,  /* root mean squares beyond which a few rows' inputs stand out */
+    BLOCK_APART = 4,      /* and many rows': what is apart costs them more */
+    BLOCK_MAX_ROWS = 4,   /* of one call */
+    BLOCK_TILE = 6,       /* rows of inputs that many rows are cut into */
+    BLOCK_JOIN_MOST = 5,  /* tiles that are multiplied at once */
+    BLOCK_JOIN_PANELS = 8 /* that such tiles meet: joining them takes as long as one of these */
 };
 
 /* How many of n inputs can be apart, beyond so many root mean squares. */
@@ -100,8 +101,7 @@ typedef void (*block_dot_fn)(const struct block_rows *x, const uint8_t *w, size_
 /* A run of a tile's rows, quantised as those of block_rows are, for products of many rows with one
  * format. */
 struct block_tile_run {
-    int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4]; /* where tiles are joined [BLOCK_TILE][BLOCK_RUN]
-                                                  */
+    int8_t values[BLOCK_RUN / 4][BLOCK_TILE][4]; /* to be joined: [BLOCK_TILE][BLOCK_RUN] */
     int32_t starts[2][BLOCK_TILE]; /* of the run or of its halves: values' sum, times what bytes of
                                       panels are too great by, less than 0; of superblocks on AVX2
                                       such sums of inputs 0 and 1 and of 2 and 3 of each quad, 16

@@ -10,8 +10,7 @@ enum {
     CHUNK_INPUTS_MOST = 3072, /* of a panel: with the panels beside it, and the weights that come
                                  next, it stays in a core's own cache */
     PANELS_TOGETHER = 3,      /* that a tile of rows meets while it is in the first cache */
-    JOINED_TOGETHER = 8,    /* the same of joined tiles: joining them takes as long as one panel */
-    DIRECT_MADE_ROWS = 128, /* beyond which panels cost less than superblocks as they lie */
+    DIRECT_MADE_ROWS = 128,   /* beyond which panels cost less than superblocks as they lie */
     CACHE_LINE = 64,
     AHEAD_LINES_MOST = 4, /* that are asked for with each run of a product */
 };
@@ -60,7 +59,7 @@ static size_t panel_bytes_of(const struct block_kernels *k, const struct device_
 
 static size_t panels_together(const struct block_kernels *k)
 {
-    return k->join ? JOINED_TOGETHER : PANELS_TOGETHER;
+    return k->join ? BLOCK_JOIN_PANELS : PANELS_TOGETHER;
 }
 
 static size_t panel_out_bytes(const struct block_kernels *k)
