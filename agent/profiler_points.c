@@ -83,9 +83,10 @@ static struct points prefixes_quick(const struct measure *m, int layer)
     static const struct points none = {{0}, 1}, straight = {{0, 1536}, 2},
                                bent = {{0, 512, 1536}, 3};
     const struct graph_op *attention = layer_op(m->graph, layer, OP_ATTENTION);
-    return !attention                                                                ? none
-           : attention->u.attention.window || m->config->device->backend->own_memory ? bent
-                                                                                     : straight;
+    if (!attention)
+        return none;
+    return attention->u.attention.window || m->config->device->backend->own_memory ? bent
+                                                                                   : straight;
 }
 
 /* Cut at the model's context. */
@@ -440,7 +441,7 @@ int profiler_classes_measure(struct measure *m, struct err *e)
         points += m->classes[k].grid.axes[0].n * m->classes[k].grid.axes[1].n;
         shares += m->classes[k].share;
     }
-    if (!m->config->fine) /* of it caches that are large take no part */
+    if (!m->config->fine) /* emptying large caches takes no part of it */
         m->budget_ns += (uint64_t)(points * m->cold_s * 1e9);
     /* Of a quick look half is for long slices and prefixes, of which a run takes more than that. */
     m->point_ns =

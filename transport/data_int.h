@@ -67,9 +67,9 @@ struct data_endpoint {
 struct data_late_link {
     bool is_named; /* `peer` is who it leads to */
     uint8_t peer[KEY_BYTES];
-    /* guarded by data_late's lock */
-    uint64_t due_ns; /* of the last frame that is held, when there is one */
-    size_t n_held;
+    /* Guarded by data_late's lock: frames of the link that are held, and when the last is due. */
+    size_t n;
+    uint64_t due_ns;
 };
 
 struct data_link {

@@ -48,7 +48,7 @@ static bool frame_delay(struct data_late *l, struct late_frame *f)
     struct data_late_link *link = &f->link->late;
     bool lost = l->lost > 0 && random_unit(&l->random) < l->lost;
     uint64_t due = env_now_ns(&env_real) + l->delay_ns + (lost ? DATA_LATE_AGAIN_MS * ms : 0);
-    f->due_ns = link->due_ns = link->n_held && link->due_ns > due ? link->due_ns : due;
+    f->due_ns = link->due_ns = link->n && link->due_ns > due ? link->due_ns : due;
     return lost;
 }
 
@@ -65,7 +65,7 @@ static void frame_insert(struct data_late *l, struct late_frame *f)
     l->last = f->next ? l->last : f;
     l->n++;
     l->n_held++;
-    f->link->late.n_held++;
+    f->link->late.n++;
 }
 
 /* Takes a copy. HP_PENDING: it is held; 0: nothing is late (any more); HP_EBUSY, HP_ENOMEM. */
@@ -99,7 +99,7 @@ static struct late_frame *frame_take(struct data_late *l)
         l->last = NULL;
     if (f) {
         l->n--;
-        f->link->late.n_held--;
+        f->link->late.n--;
     }
     return f;
 }

@@ -14,9 +14,8 @@
 #define FEW_REGISTERS 0
 #include "agent/backend/cpu/blocks_512.inc"
 
-/* Bytes of panels have a sign where the format has no least values, and none where it has. */
-
-/* Weights lose what they are too great by when their panel is made. */
+/* Bytes of panels have a sign where the format has no least values, and none where it has: weights
+ * lose what they are too great by when their panel is made. */
 INLINE int panel_bias(enum dtype t)
 {
     return -byte_offset(t);
@@ -31,13 +30,6 @@ INLINE int panel_bias(enum dtype t)
 #define tile_values_get(run, r)                                                                    \
     _mm256_loadu_si256(                                                                            \
         (const __m256i *)(const void *)((const uint8_t *)(run)->values + (size_t)(r)*BLOCK_RUN))
-
-/* The lowest byte of every lane, signed ones with 128 more. */
-INLINE IVEC panel_byte_unsigned(bool least, IVEC lanes)
-{
-    IVEC bytes = i_and(lanes, i_set32(0xff));
-    return least ? bytes : i_xor(bytes, i_set32(0x80));
-}
 
 #define PANEL_SIDES 2
 #define PANEL_PRODUCTS "agent/backend/cpu/blocks_tiles.inc"
