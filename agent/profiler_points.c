@@ -13,6 +13,7 @@
 
 enum {
     MAX_SAMPLES = 9,
+    QUICK_LEAST_PREFIX = 128, /* what shorter ones cost drowns in what slices do */
     FINE_SLICE = 512,
     FINE_PREFIX = 4096,
     FINE_BATCH_PREFIX = 2048,
@@ -96,9 +97,10 @@ static void grid_quick(const struct measure *m, struct measure_class *c)
     uint32_t context = (uint32_t)model_config(m->model)->context;
     while (x.n > 1 && x.at[x.n - 1] > context)
         x.n--;
-    if (y.n == 2 && y.at[1] + x.at[x.n - 1] > context)
-        y.at[1] = 512;
-    while (y.n > 1 && y.at[y.n - 1] + x.at[x.n - 1] > context)
+    uint32_t room = context > x.at[x.n - 1] ? context - x.at[x.n - 1] : 0;
+    if (y.n == 2 && y.at[1] > room) /* of a straight line any point will do */
+        y.at[1] = room;
+    while (y.n > 1 && (y.at[y.n - 1] > room || y.at[y.n - 1] < QUICK_LEAST_PREFIX))
         y.n--;
     grid_begin(&c->grid, x.at, x.n, y.at, y.n, 1);
 }

@@ -2,10 +2,12 @@
 
 #include "agent/backend/backend.h"
 #include "agent/profiler.h"
+#include "common/fs.h"
 #include "common/log.h"
 #include "common/profile.h"
 #include "tests/test.h"
 #include "tests/unit/agent/store_fixture.h"
+#include "tests/unit/model/tiny_gguf.h"
 #include "transport/message.h"
 
 static const char demo_model[] = "examples/demo-model/demo-q8_0.gguf";
@@ -147,10 +149,11 @@ TEST(layer_that_does_not_fit_is_an_error_that_says_what_is_missing)
     buffer_free(&out);
 }
 
-static json_int_t longest_slice(const json_t *tables, const char *name)
+/* The last point of an axis of a class. */
+static json_int_t longest(const json_t *tables, const char *name, const char *axis)
 {
-    const json_t *slices = json_object_get(json_object_get(tables, name), "slice");
-    return json_integer_value(json_array_get(slices, json_array_size(slices) - 1));
+    const json_t *points = json_object_get(json_object_get(tables, name), axis);
+    return json_integer_value(json_array_get(points, json_array_size(points) - 1));
 }
 
 /* A straight line through short ones would have long slices of a prompt cost what they do not. */
@@ -164,11 +167,40 @@ TEST(a_quick_look_takes_longer_slices_of_attention_than_of_products)
     if (profiler_measure(&c, &text, &e) < 0)
         fail_msg("%s", e.text);
     json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
-    assert_int_equal(longest_slice(tables, "attn"), 384);
-    assert_int_equal(longest_slice(tables, "mlp"), 192);
+    assert_int_equal(longest(tables, "attn", "slice"), 384);
+    assert_int_equal(longest(tables, "mlp", "slice"), 192);
     json_decref(tables);
     device_close(&c.device);
     buffer_free(&text);
+}
+
+/* Else a prompt's slices would seem to cost the same wherever they lie in it. */
+TEST(a_quick_look_takes_as_long_a_prefix_as_a_short_context_has_room_for)
+{
+    static const uint32_t contexts[][2] = {{2048, 1536}, {1000, 616}, {800, 416}, {500, 0}};
+    char folder[256], path[300];
+    test_folder_make(folder);
+    snprintf(path, sizeof path, "%s/tiny.gguf", folder);
+    for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
+        struct buffer model = {0}, text = {0};
+        struct err e = {0};
+        tiny_llama_make(&(struct tiny_llama){.dtype = DTYPE_Q8_0,
+                                             .key = "llama.context_length",
+                                             .value = contexts[i][0]},
+                        &model);
+        assert_int_equal(fs_file_write(path, model.data, model.size, 0600, &e), 0);
+        struct profiler_config c = {.path = path, .device = device_of(0), .budget_ms = 1000};
+        if (profiler_measure(&c, &text, &e) < 0)
+            fail_msg("%s", e.text);
+        json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
+        assert_int_equal(longest(tables, "attn", "slice"), 384);
+        assert_int_equal(longest(tables, "attn", "prefix"), contexts[i][1]);
+        json_decref(tables);
+        device_close(&c.device);
+        buffer_free(&text);
+        buffer_free(&model);
+    }
+    test_folder_remove(folder);
 }
 
 static const struct backend *quick;
@@ -307,6 +339,7 @@ int main(void)
             rows_that_come_from_the_host_are_no_part_of_a_layer_where_the_device_has_its_own_memory),
         cmocka_unit_test(what_is_multiplied_in_tiles_of_rows_says_so),
         cmocka_unit_test(a_quick_look_takes_longer_slices_of_attention_than_of_products),
+        cmocka_unit_test(a_quick_look_takes_as_long_a_prefix_as_a_short_context_has_room_for),
         cmocka_unit_test(layer_that_does_not_fit_is_an_error_that_says_what_is_missing),
     };
     return cmocka_run_group_tests_name("profiler", tests, NULL, NULL);
