@@ -185,7 +185,7 @@ static void product_run(struct device *d, struct device_weight *w, const struct 
 TEST(rows_of_short_and_of_long_slices_have_the_same_bits)
 {
     enum { LONG = 140, SHORT = 100 };
-    static const char *const kernels[] = {"avx2", "avx_vnni", "avx512"};
+    static const char *const kernels[] = {"avx2", "avx_vnni", "avx512", "amx"};
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
     static float x[LONG * INPUTS], out[2][LONG * OUTPUTS];
     uint64_t seed = 1;
@@ -215,7 +215,7 @@ TEST(rows_of_short_and_of_long_slices_have_the_same_bits)
 /* More inputs than one panel has. */
 TEST(products_of_many_inputs_are_summed_over_their_chunks)
 {
-    static const char *const kernels[] = {"avx2", "avx_vnni", "avx512_bf16"};
+    static const char *const kernels[] = {"avx2", "avx_vnni", "avx512_bf16", "amx"};
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_Q4_K};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         struct matrix m = matrix_make(types[t], LONG_OUTPUTS, LONG_INPUTS);
@@ -228,6 +228,35 @@ TEST(products_of_many_inputs_are_summed_over_their_chunks)
         free(m.data);
         free(m.values);
     }
+}
+
+/* Of many inputs, and of outputs that fill no last panel, and not all of a panel's groups. */
+TEST(amx_gives_the_bits_of_avx512_wherever_inputs_and_outputs_are_cut)
+{
+    static const char *const kernels[] = {"avx512_bf16", "amx"};
+    static const size_t outputs[] = {LONG_OUTPUTS, LONG_OUTPUTS - 16}, rows[] = {20, 31, ROWS_MOST};
+    static float x[ROWS_MOST * LONG_INPUTS], out[2][ROWS_MOST * LONG_OUTPUTS];
+    struct device *d[2] = {open_cpu(kernels[0], 2), open_cpu(kernels[1], 2)};
+    uint64_t seed = 1;
+    for (size_t i = 0; i < ROWS_MOST * LONG_INPUTS; i++)
+        x[i] = (float)(random_unit(&seed) * 2 - 1) * (i % 97 == 5 ? 20 : 1);
+    for (int t = 0; d[0] && d[1] && t < DTYPE_WEIGHT_COUNT; t++)
+        for (size_t i = 0; dtype_info((enum dtype)t)->block_elements > 1 && i < 2 * 3; i++) {
+            struct matrix m = matrix_make((enum dtype)t, outputs[i / 3], LONG_INPUTS);
+            for (size_t k = 0; k < 2; k++) {
+                struct device_weight *w;
+                struct err e = {0};
+                assert_int_equal(
+                    d[k]->backend->weight_load(d[k], &m.weight, WEIGHT_MATMUL, false, &w, &e), 0);
+                product_run(d[k], w, &m, x, rows[i % 3], out[k]);
+                d[k]->backend->weight_free(d[k], &w);
+            }
+            assert_memory_equal(out[0], out[1], rows[i % 3] * m.outputs * sizeof **out);
+            free(m.data);
+            free(m.values);
+        }
+    for (size_t k = 0; k < 2; k++)
+        device_close(&d[k]);
 }
 
 /* What inputs will take is known before: the device never takes more for it. */
@@ -308,6 +337,7 @@ int main(void)
         cmocka_unit_test(products_are_right_in_every_quantised_format_at_its_own_size),
         cmocka_unit_test(products_of_many_inputs_are_summed_over_their_chunks),
         cmocka_unit_test(rows_of_short_and_of_long_slices_have_the_same_bits),
+        cmocka_unit_test(amx_gives_the_bits_of_avx512_wherever_inputs_and_outputs_are_cut),
         cmocka_unit_test(scratch_of_products_is_known_before),
         cmocka_unit_test(rows_of_quantised_products_go_by_whole_tiles),
         cmocka_unit_test(a_scale_that_is_no_number_is_refused_by_tensor_and_block),
