@@ -163,7 +163,7 @@ TEST(a_quick_look_takes_longer_slices_of_attention_than_of_products)
         skip();
     struct buffer text = {0};
     struct err e = {0};
-    struct profiler_config c = {.path = demo_model, .device = device_of(0), .budget_ms = 1000};
+    struct profiler_config c = {.path = demo_model, .device = device_of(0), .budget_ms = 20000};
     if (profiler_measure(&c, &text, &e) < 0)
         fail_msg("%s", e.text);
     json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
@@ -189,7 +189,7 @@ TEST(a_quick_look_takes_as_long_a_prefix_as_a_short_context_has_room_for)
                                              .value = contexts[i][0]},
                         &model);
         assert_int_equal(fs_file_write(path, model.data, model.size, 0600, &e), 0);
-        struct profiler_config c = {.path = path, .device = device_of(0), .budget_ms = 1000};
+        struct profiler_config c = {.path = path, .device = device_of(0), .budget_ms = 20000};
         if (profiler_measure(&c, &text, &e) < 0)
             fail_msg("%s", e.text);
         json_t *tables = json_loads(buffer_cstr(&text), 0, NULL);
