@@ -28,7 +28,7 @@ static size_t chunk_inputs(const struct device_weight *w)
 struct panel_memory {
     uint8_t *panels;
     size_t panel_bytes; /* of one */
-    float *out;         /* [together_most rows, panel_outputs]: of a panel with fewer outputs */
+    float *out;         /* [rows of together_most tiles, panel_outputs]: of a panel with fewer */
     uint8_t *joined;    /* runs of tiles that are multiplied at once */
 };
 
