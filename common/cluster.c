@@ -36,6 +36,16 @@ int cluster_find_node(const struct cluster *c, const char *name)
     return -1;
 }
 
+struct cluster_wire cluster_cards_wire(const struct cluster_nic *a, const struct cluster_nic *b)
+{
+    const struct cluster_wire *x = &a->wire, *y = &b->wire;
+    return (struct cluster_wire){
+        x->bandwidth_bytes_per_s < y->bandwidth_bytes_per_s ? x->bandwidth_bytes_per_s
+                                                            : y->bandwidth_bytes_per_s,
+        x->latency_s + y->latency_s,
+    };
+}
+
 /* The hop without the measured links. */
 static struct cluster_wire unmeasured_hop(const struct cluster *c, int from, int to)
 {
@@ -50,12 +60,7 @@ static struct cluster_wire unmeasured_hop(const struct cluster *c, int from, int
     }
     if (a->n_nics == 0 || b->n_nics == 0)
         return (struct cluster_wire){0, 0};
-    const struct cluster_wire *x = &a->nics[0].wire, *y = &b->nics[0].wire;
-    return (struct cluster_wire){
-        x->bandwidth_bytes_per_s < y->bandwidth_bytes_per_s ? x->bandwidth_bytes_per_s
-                                                            : y->bandwidth_bytes_per_s,
-        x->latency_s + y->latency_s,
-    };
+    return cluster_cards_wire(&a->nics[0], &b->nics[0]);
 }
 
 struct cluster_wire cluster_hop(const struct cluster *c, int from, int to)

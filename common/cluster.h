@@ -100,6 +100,8 @@ void cluster_free(struct cluster *c);
 int cluster_find_device(const struct cluster *c, const char *id);
 int cluster_find_node(const struct cluster *c, const char *name);
 
+/* Between two network cards, where nobody measured: the slower one's bytes, both latencies. */
+struct cluster_wire cluster_cards_wire(const struct cluster_nic *a, const struct cluster_nic *b);
 /* The hop from one device to another: measured link, else peer link, else device link within a
  * node, else the two nodes' first NICs. A bandwidth of 0 says that there is no path. */
 struct cluster_wire cluster_hop(const struct cluster *c, int from, int to);

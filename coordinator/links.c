@@ -79,39 +79,67 @@ static struct cluster_wire wire_with_loss(struct cluster_wire w, double loss)
     return w;
 }
 
-/* What was measured, and what frames showed since; 0: nothing is known. */
-static double known_latency_s(const struct member *from, const struct member *to)
+static bool one_machine(const struct member *a, const struct member *b)
 {
-    const struct member_link *l = link_measured(from, to);
-    return l ? l->latency_s + l->late_s : 0;
+    return a->machine[0] && strcmp(a->machine, b->machine) == 0;
 }
 
-static int paths_measured(const struct member *const ways[2][2], struct links_path out[2])
+/* Frames showed that one way is late or loses packets, whether anybody measured it or not. */
+static bool way_is_told(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = links_cell(from, to);
+    return l && (l->late_s > 0 || l->loss > 0);
+}
+
+/* What a way is without what frames showed: as it was measured; until then as the way back was,
+ * and until then as boxes and their cards say. No bandwidth: nothing is known. */
+static struct cluster_wire way_usually(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = link_measured(from, to);
+    if (!l)
+        l = link_measured(to, from);
+    if (l)
+        return (struct cluster_wire){l->bandwidth_bytes_per_s, l->latency_s};
+    if (one_machine(from, to))
+        return (struct cluster_wire){CLUSTER_LOOPBACK_BYTES_PER_S, CLUSTER_LOOPBACK_LATENCY_S};
+    if (!from->node || !to->node)
+        return (struct cluster_wire){0, 0};
+    return cluster_cards_wire(member_node_card(from->node), member_node_card(to->node));
+}
+
+static double way_latency_s(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = links_cell(from, to);
+    return way_usually(from, to).latency_s + (l ? l->late_s : 0);
+}
+
+/* A latency is half of what frames take there and back: what is late one way is taken for late the
+ * other way, too, until both are known to be on time. */
+static struct links_path way_path(const struct member *from, const struct member *to)
+{
+    const struct member_link *l = links_cell(from, to), *measured = link_measured(from, to);
+    const struct cluster_wire wire = {way_usually(from, to).bandwidth_bytes_per_s,
+                                      fmax(way_latency_s(from, to), way_latency_s(to, from))};
+    return (struct links_path){.from = from,
+                               .to = to,
+                               .wire = wire_with_loss(wire, links_loss(from, to)),
+                               .late_s = l ? l->late_s : 0,
+                               .loss = l ? l->loss : 0,
+                               .measured_s = measured ? measured->measured_s : 0,
+                               .assumed = !measured};
+}
+
+static int paths_known(const struct member *const ways[2][2], struct links_path out[2])
 {
     int n = 0;
     for (int w = 0; w < 2; w++) {
-        const struct member *a = ways[w][0], *b = ways[w][1];
-        const struct member_link *l = link_measured(a, b);
-        if (!l)
+        const struct member *from = ways[w][0], *to = ways[w][1];
+        if (!link_measured(from, to) && !way_is_told(from, to))
             continue;
-        /* A latency is half of what frames take there and back: what is late one way is taken for
-         * late the other way, too, until both are known to be on time. */
-        const struct cluster_wire wire = {l->bandwidth_bytes_per_s,
-                                          fmax(known_latency_s(a, b), known_latency_s(b, a))};
-        out[n++] = (struct links_path){.from = a,
-                                       .to = b,
-                                       .wire = wire_with_loss(wire, links_loss(a, b)),
-                                       .late_s = l->late_s,
-                                       .loss = l->loss,
-                                       .measured_s = l->measured_s};
+        out[n] = way_path(from, to);
+        n += out[n].wire.bandwidth_bytes_per_s > 0;
     }
     return n;
-}
-
-static double link_late_s(const struct member *from, const struct member *to)
-{
-    const struct member_link *l = links_cell(from, to);
-    return l ? l->late_s : 0;
 }
 
 int links_paths(const struct member *a, const struct member *b, struct links_path out[2])
@@ -119,18 +147,9 @@ int links_paths(const struct member *a, const struct member *b, struct links_pat
     const struct member *const ways[2][2] = {{a, b}, {b, a}};
     int n = paths_given(ways, out);
     if (n == 0)
-        n = paths_measured(ways, out);
-    if (n == 0 && a->machine[0] && strcmp(a->machine, b->machine) == 0) {
-        double late_s = fmax(link_late_s(a, b), link_late_s(b, a)), loss = links_loss(a, b);
-        const struct cluster_wire wire = {CLUSTER_LOOPBACK_BYTES_PER_S,
-                                          CLUSTER_LOOPBACK_LATENCY_S + late_s};
-        out[n++] = (struct links_path){.from = a,
-                                       .to = b,
-                                       .wire = wire_with_loss(wire, loss),
-                                       .late_s = late_s,
-                                       .loss = loss,
-                                       .assumed = true};
-    }
+        n = paths_known(ways, out);
+    if (n == 0 && one_machine(a, b))
+        out[n++] = way_path(a, b);
     if (n == 1)
         out[0].serves_back = true;
     return n;

@@ -48,7 +48,8 @@ struct links_path {
     uint64_t measured_s; /* 0: given, for paced agents, or assumed */
     double late_s;       /* of the wire's latency: longer than usual by that (late_links.h) */
     double loss;         /* this way; the wire has what the worse way costs (lossy_links.h) */
-    bool assumed;        /* of one box, whose loopback nobody has measured */
+    bool assumed;        /* nobody has measured it: of one box, or as the way back or the network
+                            cards are where frames showed that it is late or loses packets */
     bool serves_back;    /* nothing is known of the way back, so this one serves it */
 };
 /* What is known of the paths between two members: how many, none where only their network cards

@@ -122,6 +122,12 @@ const struct cluster_wire *member_node_paced_link(const struct member_node *n, c
     return NULL;
 }
 
+const struct cluster_nic *member_node_card(const struct member_node *n)
+{
+    static const struct cluster_nic unknown = {"unknown", {1.25e8, 1e-4}}; /* 1 Gbit/s */
+    return n->cluster.nodes[0].n_nics > 0 ? n->cluster.nodes[0].nics : &unknown;
+}
+
 static bool list_has(const json_t *list, const char *name)
 {
     size_t i;

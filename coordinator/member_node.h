@@ -40,6 +40,8 @@ void member_node_free(struct member_node **n);
 const json_t *member_node_told(const struct member_node *n, int device);
 /* The hop to another paced agent's device; NULL: none is told. */
 const struct cluster_wire *member_node_paced_link(const struct member_node *n, const char *to);
+/* Its first network card, and those after it; of a node that told of none one that is assumed. */
+const struct cluster_nic *member_node_card(const struct member_node *n);
 /* The first of these names (of operators and number formats; ends with NULL, or is NULL) that the
  * node's devices do not say they run; NULL: none, or the node says nothing of it. */
 const char *member_node_lacks(const struct member_node *n, const char *const *names);

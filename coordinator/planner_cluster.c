@@ -151,13 +151,10 @@ static int buses_copy(struct arena *arena, const struct cluster_node *from,
     return out->n_buses && !out->buses ? HP_ENOMEM : 0;
 }
 
-static int nics_copy(struct arena *arena, const struct cluster_node *from, struct cluster_node *out)
+static int nics_copy(struct arena *arena, const struct member_node *from, struct cluster_node *out)
 {
-    static const struct cluster_nic unknown = {
-        "unknown", {PLANNER_UNKNOWN_BYTES_PER_S, PLANNER_UNKNOWN_LATENCY_S}};
-    bool known = from->n_nics > 0;
-    const struct cluster_nic *nics = known ? from->nics : &unknown;
-    out->n_nics = known ? from->n_nics : 1;
+    const struct cluster_nic *nics = member_node_card(from);
+    out->n_nics = from->cluster.nodes[0].n_nics > 0 ? from->cluster.nodes[0].n_nics : 1;
     out->nics = arena_memdup(arena, nics, (size_t)out->n_nics * sizeof *nics);
     for (int i = 0; out->nics && i < out->n_nics; i++)
         out->nics[i].name = arena_strdup(arena, nics[i].name);
@@ -196,7 +193,7 @@ static int node_add(struct drawing *w, const struct member *m, struct err *e)
                                   .device_link = from->device_link};
     for (int i = 0; i < node->n_devices; i++)
         device_add(w, m, i);
-    if (buses_copy(&to->arena, from, node) < 0 || nics_copy(&to->arena, from, node) < 0 ||
+    if (buses_copy(&to->arena, from, node) < 0 || nics_copy(&to->arena, m->node, node) < 0 ||
         to->arena.out_of_memory)
         return no_memory(e);
     w->members[to->n_nodes++] = m;

@@ -8,10 +8,6 @@
 #include "coordinator/member.h"
 #include "coordinator/model_facts.h"
 
-/* For a node that told of no network. */
-#define PLANNER_UNKNOWN_BYTES_PER_S 1.25e8
-#define PLANNER_UNKNOWN_LATENCY_S 1e-4
-
 /* Its texts are copies. HP_ENOMEM. */
 int planner_cluster_make(const struct coord *c, const struct deployment *d, struct cluster *out,
                          struct err *e);

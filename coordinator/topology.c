@@ -1,16 +1,17 @@
 #include "coordinator/topology.h"
 
 #include "coordinator/links.h"
-#include "coordinator/planner_cluster.h"
+#include "coordinator/member_node.h"
 
 static json_t *node_document(const struct member *m)
 {
     json_t *node = json_deep_copy(m->node->told);
+    const struct cluster_nic *card = member_node_card(m->node);
     if (m->node->cluster.nodes[0].n_nics == 0)
         json_object_set_new(node, "nics",
-                            json_pack("[{s:s, s:f, s:f}]", "name", "unknown",
-                                      "bandwidth_bytes_per_s", PLANNER_UNKNOWN_BYTES_PER_S,
-                                      "latency_s", PLANNER_UNKNOWN_LATENCY_S));
+                            json_pack("[{s:s, s:f, s:f}]", "name", card->name,
+                                      "bandwidth_bytes_per_s", card->wire.bandwidth_bytes_per_s,
+                                      "latency_s", card->wire.latency_s));
     return node;
 }
 

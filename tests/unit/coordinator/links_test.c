@@ -323,6 +323,29 @@ static void a_link_that_loses_again_and_again_is_named_and_planned_with(void **s
     assert_true(link_figure(f, "a0/cpu", "a1/cpu", "latency_s") == quick_s);
 }
 
+/* A measurement may fail for as long as the link is bad. */
+static void a_way_that_nobody_measured_is_named_and_planned_with_as_well(void **state)
+{
+    struct fixture *f = *state;
+    for (int back = 0; back < 2; back++) { /* measured is the way back, or neither */
+        struct member *from = f->core->members[back], *to = f->core->members[2];
+        if (back) {
+            struct member_link *l = links_make(to, from);
+            l->bandwidth_bytes_per_s = 5e8;
+            l->latency_s = 2e-4;
+        }
+        links_make(from, to)->late_s = 0.05;
+        links_make(from, to)->loss = 0.03;
+        const char *id = from->node->cluster.devices[0].id;
+        double late_s = link_figure(f, id, "a2/cpu", "latency_s") - (back ? 2e-4 : 2e-5);
+        assert_true(link_figure(f, id, "a2/cpu", "late_s") == 0.05);
+        assert_true(link_figure(f, id, "a2/cpu", "loss") == 0.03);
+        assert_true(late_s > 0.0559 && late_s < 0.0562); /* 3 % of 0.2 s beside */
+        links_make(from, to)->late_s = links_make(from, to)->loss = 0;
+        assert_true(link_figure(f, id, "a2/cpu", "late_s") == -1);
+    }
+}
+
 static void a_burst_and_a_long_way_with_few_losses_are_no_news(void **state)
 {
     struct fixture *f = *state;
@@ -393,6 +416,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(paced_agents_keep_their_given_links, setup, teardown),
         cmocka_unit_test_setup_teardown(a_link_that_loses_again_and_again_is_named_and_planned_with,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            a_way_that_nobody_measured_is_named_and_planned_with_as_well, setup, teardown),
         cmocka_unit_test_setup_teardown(a_burst_and_a_long_way_with_few_losses_are_no_news, setup,
                                         teardown),
     };

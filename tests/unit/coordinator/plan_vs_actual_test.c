@@ -604,6 +604,29 @@ TEST(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured)
     fixture_close(&f);
 }
 
+TEST(a_link_that_nobody_measured_is_as_late_as_it_is_and_no_later)
+{
+    for (int back = 0; back < 2; back++) { /* measured is the way back, or neither */
+        struct fixture f;
+        fixture_open(&f);
+        struct deployment *d = serve(&f);
+        struct member *a0 = d->stages[0].agent, *a1 = d->stages[1].agent;
+        if (back) {
+            struct member_link *l = links_make(a1, a0);
+            l->bandwidth_bytes_per_s = 1e9;
+            l->latency_s = 1e-4;
+            l->measured_s = 1;
+            f.core->links_version++;
+        }
+        tell_prompt(&f, d, 1, 100, 1, 2);
+        for (uint64_t i = 2; i < 30; i++)
+            tell_prompt(&f, d, i, 100, 50, 2);
+        assert_near(links_make(a0, a1)->late_s, 0.05, 1e-3);
+        assert_near(way_latency_s(a0, a1), 0.05, 1e-3);
+        fixture_close(&f);
+    }
+}
+
 TEST(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once)
 {
     struct fixture f;
@@ -977,6 +1000,7 @@ int main(void)
         cmocka_unit_test(the_only_one_of_its_kind_that_is_ten_times_slower_is_off_its_own_profile),
         cmocka_unit_test(a_slow_prompt_says_as_much_as_the_short_ones_that_would_take_as_long),
         cmocka_unit_test(a_link_whose_frames_come_late_is_planned_with_until_it_is_measured),
+        cmocka_unit_test(a_link_that_nobody_measured_is_as_late_as_it_is_and_no_later),
         cmocka_unit_test(an_answer_of_some_seconds_whose_tokens_all_come_late_says_so_at_once),
         cmocka_unit_test(tokens_that_come_back_late_to_the_first_stage_say_so_of_that_link),
         cmocka_unit_test(a_link_that_is_measured_to_take_far_longer_than_before_is_late),
