@@ -17,7 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-enum { PROFILE_VERSION = 9 };
+enum { PROFILE_VERSION = 10 };
 
 /* ---- beside the tables ---- */
 

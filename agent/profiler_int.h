@@ -14,7 +14,8 @@ enum { PROFILER_MAX_CLASSES = 16, PROFILER_MAX_BATCH = 8 };
 /* One class of layers: the first layer of it stands for all. */
 struct measure_class {
     int layer, n_layers;
-    double share; /* of the time */
+    double share;  /* of the time */
+    uint32_t step; /* what slices are quickest in multiples of (section_need); 0: nobody knows */
     struct measure_grid grid;
 };
 

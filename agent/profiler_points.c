@@ -59,7 +59,7 @@ struct points {
 };
 
 /* A quick look. What slices cost beside their tokens decides how a prompt is cut, and is seen
- * between two that fill the kernels' tiles of rows, of 6 and of 16, to the last: what a straight
+ * between two that fill the kernels' tiles of rows to the last (points_fill): what a straight
  * line has between 16 and 64 rows is of a bend, where products by rows become products by panels.
  * Another is near 96 rows, which still have room beside the weights in a core's own cache. Products
  * grow straight from there on; attention, which is of the slice's own tokens too, does not. */
@@ -90,10 +90,19 @@ static struct points prefixes_quick(const struct measure *m, int layer)
                                                                                    : straight;
 }
 
+/* Slices longer than a step become whole steps, the nearest that are no shorter than one. */
+static void points_fill(struct points *x, uint32_t step)
+{
+    for (int i = 0; step > 1 && i < x->n; i++)
+        if (x->at[i] > step)
+            x->at[i] = (x->at[i] + step / 2) / step * step;
+}
+
 /* Cut at the model's context. */
 static void grid_quick(const struct measure *m, struct measure_class *c)
 {
     struct points x = slices_quick(m, c->layer), y = prefixes_quick(m, c->layer);
+    points_fill(&x, c->step);
     uint32_t context = (uint32_t)model_config(m->model)->context;
     while (x.n > 1 && x.at[x.n - 1] > context)
         x.n--;
@@ -127,6 +136,15 @@ static void grid_fine(const struct measure *m, struct measure_class *c)
     grid_begin(&c->grid, slices, n_x, prefixes, n_y, FINE_TOLERANCE);
 }
 
+/* Of what cannot be told nothing is measured, which says why. */
+static uint32_t layer_step(const struct measure *m, int layer)
+{
+    struct stage_config config = profiler_stage_config(m, layer, 1, 0, 1);
+    struct section_need need = {0};
+    struct err ignored;
+    return stage_footprint(&config, &need, &ignored) < 0 ? 0 : need.row_step;
+}
+
 static void classes_find(struct measure *m)
 {
     for (int i = 0; i < m->graph->n_layers; i++) {
@@ -142,6 +160,7 @@ static void classes_find(struct measure *m)
             continue;
         m->n_classes++;
         c->layer = i;
+        c->step = layer_step(m, i);
         c->share = layer_op(m->graph, i, OP_ATTENTION) ? 4 : is_end(m, i) ? 1 : 2;
         if (m->config->fine)
             grid_fine(m, c);
@@ -412,9 +431,7 @@ static int class_measure(struct measure *m, struct measure_class *c, uint64_t un
     uint64_t together = (uint64_t)batch * (batch_prefix + 2 * KV_PAGE_TOKENS);
     config.kv_tokens = batch > 1 && together > config.kv_tokens ? together : config.kv_tokens;
     m->layer = c->layer;
-    struct section_need need;
-    int rc = stage_footprint(&config, &need, e);
-    rc = rc < 0 ? rc : stage_load(&config, &m->stage, e);
+    int rc = stage_load(&config, &m->stage, e);
     if (rc < 0)
         return rc;
     rc = buffers_make(m, tokens, e);
@@ -422,8 +439,8 @@ static int class_measure(struct measure *m, struct measure_class *c, uint64_t un
     if (rc == 0)
         grid_settle(&c->grid);
     json_t *table = grid_table(&c->grid, m->config->fine);
-    if (need.row_step > 0)
-        json_object_set_new(table, "step", json_integer(need.row_step));
+    if (c->step > 0)
+        json_object_set_new(table, "step", json_integer(c->step));
     if (rc == 0 && batch > 1)
         rc = batches_measure(m, c, batch_prefix, table, e);
     json_object_set_new(m->tables, m->graph->layers[c->layer].class_name, table);

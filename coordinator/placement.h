@@ -34,7 +34,12 @@ struct placement {
 };
 void placement_free(struct placement *p);
 
-enum { PLACEMENT_TOKENS = 512, PLACEMENT_LEAST_CONTEXT = 256, PLACEMENT_ANSWER_TOKENS = 128 };
+enum {
+    PLACEMENT_TOKENS = 512,       /* of the prompt that is planned for, where nobody said */
+    PLACEMENT_LONG_TOKENS = 2048, /* of one that the same layers are to be good for, too */
+    PLACEMENT_LEAST_CONTEXT = 256,
+    PLACEMENT_ANSWER_TOKENS = 128
+};
 
 /* Plans of a deployment from its spec, the members and their profiles. Without a context in the
  * spec it takes the model's, and halves it, after the number of sequences, until it fits. The first

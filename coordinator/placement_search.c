@@ -44,23 +44,85 @@ static int context_fit(struct placement_job *p, struct err *e)
     }
 }
 
-/* ---- the layout that served last ---- */
+/* ---- other layouts ---- */
+
+struct layers_on {
+    int *devices, *ends, n; /* ends: where each device's layers end */
+};
+
+/* A plan with these layers for prompts of so many tokens. */
+static int layout_ask(struct placement_job *p, const struct layers_on *l, int tokens,
+                      struct pipeline_answer *out, struct err *e)
+{
+    const struct layers_on own = {p->devices, p->ends, p->n_devices};
+    p->devices = l->devices;
+    p->ends = l->ends;
+    p->n_devices = l->n;
+    int rc = placing_ask(p, p->context, p->sequences, tokens, out, e);
+    p->devices = own.devices;
+    p->ends = own.ends;
+    p->n_devices = own.n;
+    return rc;
+}
+
+static int layout_of(struct placement_job *p, const struct plan_pipeline *plan,
+                     struct layers_on *out, struct err *e)
+{
+    size_t n = (size_t)plan->n_stages;
+    *out = (struct layers_on){arena_alloc(&p->arena, n, sizeof *out->devices),
+                              arena_alloc(&p->arena, n, sizeof *out->ends), plan->n_stages};
+    if (!out->devices || !out->ends)
+        return err_set(e, HP_ENOMEM, "no memory for planning");
+    for (size_t i = 0; i < n; i++) {
+        out->devices[i] = cluster_find_device(&p->cluster, plan->stages[i].device);
+        out->ends[i] = plan->stages[i].end_layer;
+    }
+    return 0;
+}
+
+/* How many times as long as the best plan for prompts of so many tokens a layout takes that was
+ * made for others; *out is that layout's, whose document is the caller's. INFINITY: it cannot be.
+ */
+static double layout_regret(struct placement_job *p, const struct plan_pipeline *made,
+                            const struct pipeline_answer *best, int tokens,
+                            struct pipeline_answer *out)
+{
+    struct layers_on l;
+    struct err ignored;
+    if (layout_of(p, made, &l, &ignored) < 0 || layout_ask(p, &l, tokens, out, &ignored) < 0)
+        return INFINITY;
+    return out->makespan_s / best->makespan_s;
+}
+
+/* Nobody knows how long the prompts will be, and where layers are cut depends on it: long ones
+ * have many slices, so that the stages' shares of work count alone, and short ones are over before
+ * the last stage has much to do. Of the plans for either the one is taken that the other kind of
+ * prompt suffers less from. */
+static void prefer_even(struct placement_job *p)
+{
+    int tokens = p->context < PLACEMENT_LONG_TOKENS ? (int)p->context : PLACEMENT_LONG_TOKENS;
+    struct pipeline_answer best = {0}, own = {0}, other = {0};
+    struct err ignored;
+    if (tokens <= p->tokens || p->answer.plan.n_stages < 2 ||
+        placing_ask(p, p->context, p->sequences, tokens, &best, &ignored) < 0)
+        return;
+    bool taken = layout_regret(p, &best.plan, &p->answer, p->tokens, &other) <
+                 layout_regret(p, &p->answer.plan, &best, tokens, &own);
+    json_decref(taken ? p->answer.document : other.document);
+    json_decref(best.document);
+    json_decref(own.document);
+    if (taken)
+        p->answer = other;
+}
 
 /* Weights that lie where they are wanted need not be moved: the layout that served last is taken
  * when it is hardly slower. */
 static void prefer_last(struct placement_job *p)
 {
+    const struct layers_on l = {p->last_devices, p->last_ends, p->n_last};
     struct pipeline_answer last = {0};
     struct err ignored;
-    int *devices = p->devices, *ends = p->ends, n = p->n_devices;
-    p->devices = p->last_devices;
-    p->ends = p->last_ends;
-    p->n_devices = p->n_last;
-    int rc = placing_ask(p, p->context, p->sequences, p->tokens, &last, &ignored);
-    p->devices = devices;
-    p->ends = ends;
-    p->n_devices = n;
-    if (rc < 0)
+    if (layout_ask(p, &l, p->tokens, &last, &ignored) < 0)
         return;
     bool taken = last.makespan_s <= PLACEMENT_MOVE_GAIN * p->answer.makespan_s;
     json_decref(taken ? p->answer.document : last.document);
@@ -103,16 +165,9 @@ static int forecast_make(struct placement_job *p, const struct profile *profile,
 static int plan_forecast(struct placement_job *p, const struct plan_pipeline *plan,
                          struct placement_forecast *out, struct err *e)
 {
-    size_t n = (size_t)plan->n_stages;
-    int *devices = arena_alloc(&p->arena, n, sizeof *devices),
-        *ends = arena_alloc(&p->arena, n, sizeof *ends);
-    if (!devices || !ends)
-        return err_set(e, HP_ENOMEM, "no memory for planning");
-    for (size_t i = 0; i < n; i++) {
-        devices[i] = cluster_find_device(&p->cluster, plan->stages[i].device);
-        ends[i] = plan->stages[i].end_layer;
-    }
-    return forecast_make(p, &p->profile, devices, ends, (int)n, out, e);
+    struct layers_on l;
+    int rc = layout_of(p, plan, &l, e);
+    return rc < 0 ? rc : forecast_make(p, &p->profile, l.devices, l.ends, l.n, out, e);
 }
 
 static int forecasts_make(struct placement_job *p, struct err *e)
@@ -291,6 +346,8 @@ static int apart_weigh(struct placement_job *p, struct err *e)
 void placing_search(struct placement_job *p)
 {
     p->status = p->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
+    if (p->status == 0 && !p->plan_tokens && !p->ends)
+        prefer_even(p);
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);
     if (p->status == 0 && p->n_own && !p->imagined && !p->devices)

@@ -51,7 +51,8 @@ struct gain_case {
     enum dtype t;
     struct block_tile tiles[BLOCK_JOIN_MOST]; /* all are the same one */
     size_t group_step;
-    uint8_t *group, *panel, *joined;
+    uint8_t *group, *panel;
+    struct block_joined joined;
     float *out;
 };
 
@@ -61,7 +62,8 @@ static void gain_case_free(struct gain_case *c)
     free(c->tiles[0].apart);
     free(c->group);
     free(c->panel);
-    free(c->joined);
+    free(c->joined.runs);
+    free(c->joined.apart);
     free(c->out);
 }
 
@@ -82,10 +84,13 @@ static bool gain_case_make(const struct block_kernels *k, enum dtype t, struct g
         .group_step = k->joined_lie[t] ? group_bytes : side,
         .group = calloc(groups, group_bytes),
         .panel = malloc(groups * side),
-        .joined = malloc(RUNS * k->joined_bytes + 1),
+        .joined = {.n = BLOCK_JOIN_MOST,
+                   .runs = malloc(RUNS * k->joined_bytes + 1),
+                   .apart = calloc(block_joined_most_apart(INPUTS, INPUTS) + 1,
+                                   sizeof *out->joined.apart)},
         .out = malloc(BLOCK_JOIN_MOST * BLOCK_TILE * k->panel_outputs * sizeof *out->out)};
-    if (!out->tiles[0].runs || !out->tiles[0].apart || !out->group || !out->panel || !out->joined ||
-        !out->out)
+    if (!out->tiles[0].runs || !out->tiles[0].apart || !out->group || !out->panel ||
+        !out->joined.runs || !out->joined.apart || !out->out)
         return false;
     for (int i = 0; i < INPUTS; i++)
         x[i] = (float)(i % 17) * 0.06f - 0.5f;
@@ -98,10 +103,10 @@ static bool gain_case_make(const struct block_kernels *k, enum dtype t, struct g
 }
 
 /* Tiles and a panel once; `joins`: the tiles are joined before. */
-static void products_make(const struct gain_case *c, bool joins)
+static void products_make(struct gain_case *c, bool joins)
 {
     const struct block_kernels *k = c->k;
-    const struct block_joined joined = {c->tiles, BLOCK_JOIN_MOST, c->joined};
+    c->joined.tiles = c->tiles;
     if (!k->joined_dot[c->t]) {
         for (size_t i = 0; i < BLOCK_JOIN_MOST; i++)
             k->panel_dot[c->t](&c->tiles[i], c->panel, false,
@@ -109,13 +114,13 @@ static void products_make(const struct gain_case *c, bool joins)
         return;
     }
     if (joins)
-        k->join(c->tiles, BLOCK_JOIN_MOST, c->joined);
-    k->joined_dot[c->t](&joined, k->joined_lie[c->t] ? c->group : c->panel, c->group_step, false,
+        k->join(&c->joined);
+    k->joined_dot[c->t](&c->joined, k->joined_lie[c->t] ? c->group : c->panel, c->group_step, false,
                         c->out, k->panel_outputs);
 }
 
 /* Of as many panels as joined tiles meet. */
-static double products_seconds(const struct gain_case *c)
+static double products_seconds(struct gain_case *c)
 {
     uint64_t from = env_now_ns(&env_real);
     for (int i = 0; i < BLOCK_JOIN_PANELS; i++)

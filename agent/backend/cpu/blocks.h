@@ -134,13 +134,28 @@ typedef void (*block_panel_begin_fn)(const struct block_tile *x, const uint8_t *
                                      size_t group_step, uint8_t *panel, bool accumulate, float *out,
                                      size_t out_stride);
 
+/* An input that is apart in one of the rows of several tiles; its column is that of their chunk. */
+struct block_joined_apart {
+    uint16_t column, row;
+    float value;
+};
+
 /* Tiles that are multiplied at once: n of them, of the same inputs, whose rows lie together in
  * `runs`. What is asked for meanwhile is as of the first. */
 struct block_joined {
     const struct block_tile *tiles;
     int n;
-    const void *runs; /* [tiles->n_runs]: of joined_bytes */
+    void *runs;                       /* [tiles->n_runs]: of joined_bytes */
+    struct block_joined_apart *apart; /* run by run; room for block_joined_most_apart */
+    size_t n_apart;
 };
+
+/* Of all rows that are joined, of whose n inputs so many are a chunk. */
+static inline size_t block_joined_most_apart(size_t n, size_t chunk)
+{
+    size_t most = block_most_apart(n, BLOCK_APART);
+    return BLOCK_JOIN_MOST * BLOCK_TILE * (most < chunk ? most : chunk);
+}
 
 /* The same, to the bit, of all their rows: with a panel, of which a group's lies group_step bytes
  * behind the one before, or with weights as they lie. */
@@ -176,9 +191,10 @@ struct block_kernels {
     size_t direct_bytes;
     void (*direct_make[DTYPE_COUNT])(const uint8_t *group, size_t n, uint8_t *scales);
     /* Where several tiles are multiplied at once, BLOCK_JOIN_MOST at most: how many bytes a run of
-     * them has, who joins them, and whether weights are taken as they lie, without a panel. */
+     * them has, who joins them (sets what x->runs and x->apart point to, and x->n_apart), and
+     * whether weights are taken as they lie, without a panel. */
     size_t joined_bytes;
-    void (*join)(const struct block_tile *tiles, int n, void *runs);
+    void (*join)(struct block_joined *x);
     block_joined_dot_fn joined_dot[DTYPE_COUNT]; /* NULL: by panel_dot, one after the other */
     bool joined_lie[DTYPE_COUNT];
     /* out->rows rows of all their inputs, out->n_runs * BLOCK_RUN, x_stride floats apart; rows that

@@ -29,7 +29,9 @@ struct panel_memory {
     uint8_t *panels;
     size_t panel_bytes; /* of one */
     float *out;         /* [rows of together_most tiles, panel_outputs]: of a panel with fewer */
-    uint8_t *joined;    /* runs of tiles that are multiplied at once */
+    /* of tiles that are multiplied at once */
+    uint8_t *runs;
+    struct block_joined_apart *apart;
 };
 
 /* Tiles that meet a panel at once, and how many of so many rows do: of all nearly as many. */
@@ -67,10 +69,17 @@ static size_t panel_out_bytes(const struct block_kernels *k)
     return together_most(k) * BLOCK_TILE * k->panel_outputs * sizeof(float);
 }
 
+static size_t joined_runs_bytes(const struct block_kernels *k, const struct device_weight *w)
+{
+    return chunk_inputs(w) / BLOCK_RUN * k->joined_bytes;
+}
+
 static size_t panel_memory_bytes(const struct block_kernels *k, const struct device_weight *w)
 {
+    size_t apart = k->join ? block_joined_most_apart(w->columns, chunk_inputs(w)) : 0;
+    /* and one more, which is written and forgotten */
     return panels_together(k) * panel_bytes_of(k, w) + panel_out_bytes(k) +
-           chunk_inputs(w) / BLOCK_RUN * k->joined_bytes;
+           joined_runs_bytes(k, w) + (apart + 1) * sizeof(struct block_joined_apart);
 }
 
 static struct panel_memory panel_memory_at(const struct block_kernels *k,
@@ -78,7 +87,10 @@ static struct panel_memory panel_memory_at(const struct block_kernels *k,
 {
     size_t bytes = panel_bytes_of(k, w);
     uint8_t *out = memory + panels_together(k) * bytes;
-    return (struct panel_memory){memory, bytes, (float *)(void *)out, out + panel_out_bytes(k)};
+    uint8_t *runs = out + panel_out_bytes(k);
+    return (struct panel_memory){
+        memory, bytes, (float *)(void *)out, runs,
+        (struct block_joined_apart *)(void *)(runs + joined_runs_bytes(k, w))};
 }
 
 /* Inputs from k0 on of the group of outputs from c on. */
@@ -211,27 +223,30 @@ struct panels_chunk {
 /* Rows that meet a panel at once. */
 struct chunk_rows {
     struct block_tile tiles[BLOCK_JOIN_MOST];
-    size_t n, first, count; /* tiles; rows */
+    size_t n, first, count;     /* tiles; rows */
+    struct block_joined joined; /* where several are */
 };
 
-static struct chunk_rows chunk_rows_at(const struct matmul_job *job, const struct panels_chunk *h,
-                                       size_t tile, size_t n)
+static void chunk_rows_take(const struct matmul_job *job, const struct panels_chunk *h, size_t tile,
+                            size_t n, struct chunk_rows *x)
 {
     const struct block_kernels *k = job->device->kernels->blocks;
-    struct chunk_rows x = {.n = n, .first = tile * BLOCK_TILE};
+    x->n = n;
+    x->first = tile * BLOCK_TILE;
+    x->count = 0;
     for (size_t i = 0; i < n; i++) {
-        x.tiles[i] = tile_chunk(job, tile + i, h->k0, h->n);
-        x.count += (size_t)x.tiles[i].rows;
+        x->tiles[i] = tile_chunk(job, tile + i, h->k0, h->n);
+        x->count += (size_t)x->tiles[i].rows;
     }
+    x->joined = (struct block_joined){x->tiles, (int)n, h->m->runs, h->m->apart, 0};
     if (k->join)
-        k->join(x.tiles, (int)n, h->m->joined);
-    return x;
+        k->join(&x->joined);
 }
 
 /* With a panel of which each group lies `step` bytes behind the one before. */
-static void rows_multiply(const struct matmul_job *job, const struct panels_chunk *h,
-                          const struct chunk_rows *x, const uint8_t *panel, size_t step, bool add,
-                          float *out, size_t out_stride)
+static void rows_multiply(const struct matmul_job *job, const struct chunk_rows *x,
+                          const uint8_t *panel, size_t step, bool add, float *out,
+                          size_t out_stride)
 {
     const struct block_kernels *k = job->device->kernels->blocks;
     const enum dtype t = job->w->dtype;
@@ -239,8 +254,7 @@ static void rows_multiply(const struct matmul_job *job, const struct panels_chun
         k->panel_dot[t](x->tiles, panel, add, out, out_stride);
         return;
     }
-    const struct block_joined joined = {x->tiles, (int)x->n, h->m->joined};
-    k->joined_dot[t](&joined, panel, step, add, out, out_stride);
+    k->joined_dot[t](&x->joined, panel, step, add, out, out_stride);
 }
 
 /* Outputs of a panel, from c on, of which some may be none; `add`: to what is there. */
@@ -252,10 +266,10 @@ static void rows_panel(const struct matmul_job *job, const struct panels_chunk *
     size_t outputs = job->device->kernels->blocks->panel_outputs;
     float *out = job->out + x->first * w->rows + c;
     if (c + outputs <= w->rows) {
-        rows_multiply(job, h, x, panel, step, add, out, w->rows);
+        rows_multiply(job, x, panel, step, add, out, w->rows);
         return;
     }
-    rows_multiply(job, h, x, panel, step, false, h->m->out, outputs);
+    rows_multiply(job, x, panel, step, false, h->m->out, outputs);
     for (size_t r = 0; r < x->count; r++)
         for (size_t i = 0; c + i < w->rows; i++)
             out[r * w->rows + i] = h->m->out[r * outputs + i] + (add ? out[r * w->rows + i] : 0);
@@ -311,7 +325,8 @@ static void chunk_outputs(const struct matmul_job *job, const struct panels_chun
 /* Rows of n tiles, from `tile` on, with all panels. */
 static void chunk_tiles(const struct matmul_job *job, struct panels_chunk *h, size_t tile, size_t n)
 {
-    struct chunk_rows x = chunk_rows_at(job, h, tile, n);
+    struct chunk_rows x;
+    chunk_rows_take(job, h, tile, n, &x);
     size_t step = job->device->kernels->blocks->panel_outputs;
     for (size_t c = h->begin; c < h->end; c += step) {
         panels_ahead_ask(&h->ahead, x.tiles, n);

@@ -130,15 +130,16 @@ uint64_t cpu_matmul_scratch_bytes(const struct device *device, const struct weig
     return bytes > d->inputs.bytes ? bytes - d->inputs.bytes : 0;
 }
 
-/* Two tiles: slices of odd numbers of them take 0.5 % longer (66 to 102 tokens), since attention
- * goes by 24 tokens where eight heads share keys. Which of a mixture's experts take how many rows
- * is chance. */
+/* As many tiles as are multiplied at once; else two: slices of odd numbers of them take 0.5 %
+ * longer (66 to 102 tokens), since attention goes by 24 tokens where eight heads share keys. Which
+ * of a mixture's experts take how many rows is chance. */
 uint32_t cpu_matmul_row_step(const struct device *device, const struct weight *w,
                              enum weight_use use, bool f32)
 {
     const struct cpu_device *d = (const struct cpu_device *)device;
-    bool blocks = w->n_parts == 0 && form_of(d, w, use, f32) == FORM_BLOCKS;
-    return blocks ? 2 * BLOCK_TILE : 0;
+    if (w->n_parts != 0 || form_of(d, w, use, f32) != FORM_BLOCKS)
+        return 0;
+    return (d->kernels->blocks->joined_dot[w->dtype] ? BLOCK_JOIN_MOST : 2) * BLOCK_TILE;
 }
 
 /* The mapped pages that lie wholly in these bytes are clean and come back from the file when they

@@ -417,6 +417,31 @@ TEST(a_faster_device_gets_more_layers)
     fixture_close(&f);
 }
 
+/* A short prompt is one slice here, which the faster device does best nearly alone; a long one has
+ * four, and then shares of the work count. */
+TEST(layers_are_good_for_long_prompts_too_where_the_context_has_them)
+{
+    static const struct {
+        const char *options;
+        int first_ends;
+    } cases[] = {{"{\"agents\": \"a0,a1\", \"max_context\": 512}", 9},
+                 {"{\"agents\": \"a0,a1\", \"max_context\": 4096}", 6},
+                 {"{\"layers\": \"0-8:a0,9:a1\", \"max_context\": 4096}", 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        fixture_open(&f);
+        fixture_agent(&f, 0, "fast", 8e9);
+        fixture_agent(&f, 1, "slow", 8e9);
+        kind_takes(&f, "fast", 0.02, 0.1);
+        kind_takes(&f, "slow", 0.03, 0.15);
+        struct deployment *d = deploy(&f, "x", cases[i].options, NULL);
+        assert_non_null(d);
+        assert_int_equal(d->n_stages, 2);
+        assert_int_equal(d->stages[0].end_layer, cases[i].first_ends);
+        fixture_close(&f);
+    }
+}
+
 /* Every stage of a deployment is loaded, and its agents hear each other. */
 static void serve(struct fixture *f, struct deployment *d)
 {
@@ -659,6 +684,7 @@ int main(void)
         cmocka_unit_test(memory_of_other_deployments_is_not_given_twice),
         cmocka_unit_test(who_reads_prompts_and_who_answers_is_the_planners_where_it_is_asked),
         cmocka_unit_test(a_faster_device_gets_more_layers),
+        cmocka_unit_test(layers_are_good_for_long_prompts_too_where_the_context_has_them),
     };
     return cmocka_run_group_tests(tests, prepare_facts, NULL);
 }

@@ -200,15 +200,20 @@ static void tiles_multiply(const struct case_of *c, const struct block_tile *til
                                stride);
         return;
     }
-    struct block_joined x = {tiles, n, malloc(tiles->n_runs * k->joined_bytes)};
-    assert_non_null(x.runs);
-    k->join(tiles, n, (void *)(uintptr_t)x.runs);
+    struct block_joined x = {
+        .tiles = tiles,
+        .n = n,
+        .runs = malloc(tiles->n_runs * k->joined_bytes),
+        .apart = malloc((block_joined_most_apart(c->n, c->n) + 1) * sizeof *x.apart)};
+    assert_true(x.runs && x.apart);
+    k->join(&x);
     if (k->joined_lie[c->t])
         k->joined_dot[c->t](&x, groups, group_step, accumulate, out, stride);
     else
         k->joined_dot[c->t](&x, panel, tiles->n_runs * k->panel_bytes(c->t), accumulate, out,
                             stride);
-    free((void *)(uintptr_t)x.runs);
+    free(x.runs);
+    free(x.apart);
 }
 
 /* Outputs of a panel for up to ROWS_MOST rows, from blocks that lie as in the file. */
