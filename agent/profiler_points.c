@@ -13,6 +13,7 @@
 
 enum {
     MAX_SAMPLES = 9,
+    ATTENTION_TILE = 24,
     QUICK_LEAST_PREFIX = 128, /* what shorter ones cost drowns in what slices do */
     FINE_SLICE = 512,
     FINE_PREFIX = 4096,
@@ -90,12 +91,21 @@ static struct points prefixes_quick(const struct measure *m, int layer)
                                                                                    : straight;
 }
 
-/* Slices longer than a step become whole steps, the nearest that are no shorter than one. */
+static uint32_t step_nearest(uint32_t n, uint32_t multiple_of)
+{
+    return (n + multiple_of / 2) / multiple_of * multiple_of;
+}
+
+/* Slices longer than a step become whole steps, and where these are near enough such as fill the
+ * tiles of ATTENTION_TILE tokens, too, by which attention goes where eight heads share keys. */
 static void points_fill(struct points *x, uint32_t step)
 {
+    uint32_t both = step;
+    while (step && both % ATTENTION_TILE)
+        both += step;
     for (int i = 0; step > 1 && i < x->n; i++)
         if (x->at[i] > step)
-            x->at[i] = (x->at[i] + step / 2) / step * step;
+            x->at[i] = step_nearest(x->at[i], 4 * x->at[i] >= 3 * both ? both : step);
 }
 
 /* Cut at the model's context. */
@@ -383,7 +393,7 @@ struct stage_config profiler_stage_config(const struct measure *m, int layer, ui
                                  .compute = m->config->f32 ? COMPUTE_F32 : COMPUTE_AUTO,
                                  .kv_tokens = max_slice + max_prefix,
                                  .max_sequences = max_batch,
-                                 .experts_by_lot = true,
+                                 .measured = true,
                                  .max_batch_tokens = max_slice > max_batch ? max_slice : max_batch};
 }
 

@@ -22,6 +22,7 @@ struct section_config {
                                 with `later` it outlives the section */
     bool later; /* weights come by section_run_fill, in the operators' order, while these run; then
                    without `progress` */
+    bool make_up; /* of weights that are zeros the device gets made up ones (made_up.h) */
     const struct model *model; /* with `later`: of the weights, looked at after each, whether all of
                                   it could be read (model_check); NULL: nobody looks */
 };

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "agent/engine/made_up.h"
 #include "agent/engine/section_tensor.h"
 #include "model/model.h"
 
@@ -25,6 +26,7 @@ struct section_run {
     struct section_plan plan;
     struct memory *buffers;         /* [plan.section.n_buffers] */
     struct device_weight **weights; /* [plan.n_weights] */
+    struct made_up *made_up;        /* [plan.n_weights] */
     struct op_call *calls;          /* [plan.section.n_ops] */
     struct op_request *requests;    /* [plan.section.n_ops]: of those calls */
     int n_loaded;                   /* weights, by whoever loads them */
@@ -40,9 +42,10 @@ static int tables_alloc(struct section_run *r, struct err *e)
     const struct graph_section *s = &r->plan.section;
     r->buffers = calloc((size_t)s->n_buffers + 1, sizeof *r->buffers);
     r->weights = calloc((size_t)r->plan.n_weights + 1, sizeof *r->weights);
+    r->made_up = calloc((size_t)r->plan.n_weights + 1, sizeof *r->made_up);
     r->calls = calloc((size_t)s->n_ops + 1, sizeof *r->calls);
     r->requests = calloc((size_t)s->n_ops + 1, sizeof *r->requests);
-    return r->buffers && r->weights && r->calls && r->requests
+    return r->buffers && r->weights && r->made_up && r->calls && r->requests
                ? 0
                : err_set(e, HP_ENOMEM, "no memory for the list of operators");
 }
@@ -80,6 +83,20 @@ static bool load_is_stopped(const struct section_run *r)
     return (stop && atomic_load(stop)) || atomic_load(&r->arrivals.ends);
 }
 
+static int weight_load(struct section_run *r, int i, struct err *e)
+{
+    const struct section_config *c = &r->config;
+    const struct section_weight *w = &r->plan.weights[i];
+    const struct weight *source = w->source;
+    if (c->make_up && w->use != WEIGHT_ROWS) {
+        int rc = made_up_make(source, &r->made_up[i], e);
+        if (rc < 0)
+            return rc;
+        source = r->made_up[i].memory ? &r->made_up[i].weight : source;
+    }
+    return r->backend->weight_load(c->device, source, w->use, w->f32, &r->weights[i], e);
+}
+
 /* The first `n` of all weights. */
 static int weights_load(struct section_run *r, int n, struct weights_ahead *ahead, struct err *e)
 {
@@ -89,8 +106,7 @@ static int weights_load(struct section_run *r, int n, struct weights_ahead *ahea
         weights_want(&r->plan, ahead);
         if (load_is_stopped(r))
             return err_set(e, HP_ECANCELED, "loading was stopped");
-        int rc = r->backend->weight_load(c->device, w->source, w->use, w->f32,
-                                         &r->weights[r->n_loaded], e);
+        int rc = weight_load(r, r->n_loaded, e);
         if (rc == 0 && c->later && c->model)
             rc = model_check(c->model, e);
         if (rc < 0)
@@ -237,11 +253,14 @@ void section_run_destroy(struct section_run **self)
             r->backend->op_release(&r->calls[i].op);
     for (int i = 0; r->weights && i < r->plan.n_weights; i++)
         r->backend->weight_free(r->config.device, &r->weights[i]);
+    for (int i = 0; r->made_up && i < r->plan.n_weights; i++)
+        made_up_free(&r->made_up[i]);
     for (int i = 0; r->buffers && i < r->plan.section.n_buffers; i++)
         r->backend->memory_release(r->config.device, &r->buffers[i]);
     section_plan_free(&r->plan);
     free(r->buffers);
     free(r->weights);
+    free(r->made_up);
     free(r->calls);
     free(r->requests);
     free(r);

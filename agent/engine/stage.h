@@ -40,8 +40,9 @@ struct stage_config {
     uint32_t max_batch_tokens; /* of one stage_run */
     enum dtype
         border; /* as what rows come from another stage and go to one: F32, F16, BF16 or Q8_WIRE */
-    bool experts_by_lot;   /* of a stage that is measured: every token takes experts of its own,
-                              whatever its scores, which the file of a measurement may lack */
+    bool measured;         /* of whose model there may be no more than shapes: every token takes
+                              experts of its own, whatever its scores, and numbers are made up
+                              (made_up.h), since those of the file may be zeros */
     uint64_t beside_bytes; /* of the device's memory that is spoken for, though nothing has
                               allocated it there */
     void (*progress)(void *ctx, uint64_t done_bytes,
