@@ -80,41 +80,6 @@ static int layout_of(struct placement_job *p, const struct plan_pipeline *plan,
     return 0;
 }
 
-/* How many times as long as the best plan for prompts of so many tokens a layout takes that was
- * made for others; *out is that layout's, whose document is the caller's. INFINITY: it cannot be.
- */
-static double layout_regret(struct placement_job *p, const struct plan_pipeline *made,
-                            const struct pipeline_answer *best, int tokens,
-                            struct pipeline_answer *out)
-{
-    struct layers_on l;
-    struct err ignored;
-    if (layout_of(p, made, &l, &ignored) < 0 || layout_ask(p, &l, tokens, out, &ignored) < 0)
-        return INFINITY;
-    return out->makespan_s / best->makespan_s;
-}
-
-/* Nobody knows how long the prompts will be, and where layers are cut depends on it: long ones
- * have many slices, so that the stages' shares of work count alone, and short ones are over before
- * the last stage has much to do. Of the plans for either the one is taken that the other kind of
- * prompt suffers less from. */
-static void prefer_even(struct placement_job *p)
-{
-    int tokens = p->context < PLACEMENT_LONG_TOKENS ? (int)p->context : PLACEMENT_LONG_TOKENS;
-    struct pipeline_answer best = {0}, own = {0}, other = {0};
-    struct err ignored;
-    if (tokens <= p->tokens || p->answer.plan.n_stages < 2 ||
-        placing_ask(p, p->context, p->sequences, tokens, &best, &ignored) < 0)
-        return;
-    bool taken = layout_regret(p, &best.plan, &p->answer, p->tokens, &other) <
-                 layout_regret(p, &p->answer.plan, &best, tokens, &own);
-    json_decref(taken ? p->answer.document : other.document);
-    json_decref(best.document);
-    json_decref(own.document);
-    if (taken)
-        p->answer = other;
-}
-
 /* Weights that lie where they are wanted need not be moved: the layout that served last is taken
  * when it is hardly slower. */
 static void prefer_last(struct placement_job *p)
@@ -246,6 +211,46 @@ static int fit_wire(struct placement_job *p, struct err *e)
         rc = rc < 0 ? rc : context_fit(p, e);
     }
     return rc;
+}
+
+/* ---- prompts of any length ---- */
+
+/* How many times as long as the best plan for prompts of so many tokens a layout takes that was
+ * made for others; *out is that layout's, whose document is the caller's. INFINITY: it cannot be.
+ */
+static double layout_regret(struct placement_job *p, const struct plan_pipeline *made,
+                            const struct pipeline_answer *best, int tokens,
+                            struct pipeline_answer *out)
+{
+    struct layers_on l;
+    struct err ignored;
+    if (layout_of(p, made, &l, &ignored) < 0 || layout_ask(p, &l, tokens, out, &ignored) < 0)
+        return INFINITY;
+    return out->makespan_s / best->makespan_s;
+}
+
+/* Nobody knows how long the prompts will be, and where layers are cut depends on it: long ones
+ * have many slices, so that the stages' shares of work count alone, and short ones are over before
+ * the last stage has much to do. Of the plans for either the one is taken that the other kind of
+ * prompt suffers less from. */
+static void prefer_even(struct placement_job *p)
+{
+    int tokens = p->context < PLACEMENT_LONG_TOKENS ? (int)p->context : PLACEMENT_LONG_TOKENS;
+    struct pipeline_answer best = {0}, own = {0}, other = {0};
+    struct err ignored;
+    if (tokens <= p->tokens || p->answer.plan.n_stages < 2 ||
+        placing_ask(p, p->context, p->sequences, tokens, &best, &ignored) < 0)
+        return;
+    bool taken = layout_regret(p, &best.plan, &p->answer, p->tokens, &other) <
+                 layout_regret(p, &p->answer.plan, &best, tokens, &own);
+    json_decref(taken ? p->answer.document : other.document);
+    json_decref(best.document);
+    json_decref(own.document);
+    if (!taken)
+        return;
+    p->answer = other;
+    if (p->wire_auto)
+        plan_is_bound(p); /* says why again */
 }
 
 /* ---- fewer devices ---- */

@@ -24,7 +24,7 @@ static uint64_t random_next(uint64_t *state)
 
 static bool all_zeros(const uint8_t *data, uint64_t bytes)
 {
-    return bytes == 0 || (data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0);
+    return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
 /* Whole blocks of `w`, for `bytes`, a multiple of a block's. */
@@ -92,8 +92,9 @@ static uint64_t pattern_bytes(const struct weight *w)
 
 static bool needs_numbers(const struct weight *w)
 {
-    return w->data && w->n_parts == 0 && w->stored == WEIGHT_PLAIN && w->dtype < DTYPE_COUNT &&
-           (w->n_dims == 1 || w->n_dims == 2) && dtype_info(w->dtype)->from_f32 &&
+    return w->data && w->bytes > 0 && w->n_parts == 0 && w->stored == WEIGHT_PLAIN &&
+           w->dtype < DTYPE_COUNT && (w->n_dims == 1 || w->n_dims == 2) &&
+           dtype_info(w->dtype)->from_f32 &&
            all_zeros(w->data, w->bytes < LOOK_BYTES ? w->bytes : LOOK_BYTES);
 }
 
