@@ -96,24 +96,29 @@ static uint32_t step_nearest(uint32_t n, uint32_t multiple_of)
     return (n + multiple_of / 2) / multiple_of * multiple_of;
 }
 
-/* Slices longer than a step become whole steps, and where these are near enough such as fill the
- * tiles of ATTENTION_TILE tokens, too, by which attention goes where eight heads share keys. */
-static void points_fill(struct points *x, uint32_t step)
+/* Slices of more than one and a half steps become whole ones, and where these are near enough such
+ * as fill the tiles of ATTENTION_TILE tokens, too, by which attention goes where eight heads share
+ * keys. */
+static void points_fill(struct points *x, uint32_t step, uint32_t context)
 {
     uint32_t both = step;
     while (step && both % ATTENTION_TILE)
         both += step;
-    for (int i = 0; step > 1 && i < x->n; i++)
-        if (x->at[i] > step)
-            x->at[i] = step_nearest(x->at[i], 4 * x->at[i] >= 3 * both ? both : step);
+    for (int i = 0; step > 1 && i < x->n; i++) {
+        uint32_t fills = 4 * x->at[i] >= 3 * both ? both : step;
+        if (2 * x->at[i] < 3 * step)
+            continue;
+        x->at[i] = step_nearest(x->at[i], fills);
+        x->at[i] -= x->at[i] > context && context >= 2 * fills ? fills : 0;
+    }
 }
 
 /* Cut at the model's context. */
 static void grid_quick(const struct measure *m, struct measure_class *c)
 {
     struct points x = slices_quick(m, c->layer), y = prefixes_quick(m, c->layer);
-    points_fill(&x, c->step);
     uint32_t context = (uint32_t)model_config(m->model)->context;
+    points_fill(&x, c->step, context);
     while (x.n > 1 && x.at[x.n - 1] > context)
         x.n--;
     uint32_t room = context > x.at[x.n - 1] ? context - x.at[x.n - 1] : 0;

@@ -16,25 +16,34 @@ static bool far_apart(double more_s, double less_s)
     return more_s - less_s >= LATE_LEAST_S && more_s >= LATE_TIMES * less_s;
 }
 
-/* What plans count on. */
-static double known_s(const struct member_link *l)
+/* As it was measured; until then as the way back was. */
+static double usual_s(const struct member *from, const struct member_link *l)
 {
-    return l->latency_s + l->late_s;
+    const struct member_link *back = links_cell(l->to, from);
+    return l->measured_s || l->latency_s > 0 || !back ? l->latency_s : back->latency_s;
+}
+
+/* What plans count on. */
+static double known_s(const struct member *from, const struct member_link *l)
+{
+    return usual_s(from, l) + l->late_s;
 }
 
 /* Two agents' clocks are guessed by what they tell the coordinator: from the one that is further
  * away that takes longer, by the way between the two at most. */
-static bool hop_is_late(const struct member_link *l, const struct hop_seconds *hop)
+static bool hop_is_late(const struct member *from, const struct member_link *l,
+                        const struct hop_seconds *hop)
 {
-    return far_apart(hop->measured - l->latency_s, hop->planned);
+    return far_apart(hop->measured - usual_s(from, l), hop->planned);
 }
 
 /* Late, on time again (where it was late), or neither: what the prompt says of the link. One that
  * was neither measured nor seen on time may be as far away as that. */
-static int hop_verdict(struct member_link *l, const struct hop_seconds *hop)
+static int hop_verdict(const struct member *from, struct member_link *l,
+                       const struct hop_seconds *hop)
 {
     double late_s = hop->measured - hop->planned;
-    bool late = hop_is_late(l, hop);
+    bool late = hop_is_late(from, l, hop);
     l->seen = l->seen || !late;
     if (late)
         return l->seen || l->measured_s ? 1 : 0;
@@ -74,7 +83,7 @@ bool late_links_hear(struct coord *c, const struct deployment *d, int stage,
                      const struct hop_seconds *hop)
 {
     struct member_link *l = hop_link(d, stage);
-    int verdict = l ? hop_verdict(l, hop) : 0;
+    int verdict = l ? hop_verdict(hop_from(d, stage), l, hop) : 0;
     double late_s = hop->measured - hop->planned;
     if (!l)
         return false;
@@ -99,11 +108,12 @@ bool late_links_hear_steps(struct coord *c, const struct deployment *d, int stag
                            double span_s)
 {
     struct member_link *l = hop_link(d, stage);
-    const struct hop_seconds hop = {.planned = l ? known_s(l) : 0, .measured = least_s};
+    const struct hop_seconds hop = {.planned = l ? known_s(hop_from(d, stage), l) : 0,
+                                    .measured = least_s};
     bool back = stage + 1 == d->n_stages, changed = false;
     if (!l || hop_is_given(hop_from(d, stage), l))
         return false;
-    if (!back && !hop_is_late(l, &hop)) {
+    if (!back && !hop_is_late(hop_from(d, stage), l, &hop)) {
         l->seen = true;
         return false;
     }
@@ -120,21 +130,23 @@ static bool ways_are_as_known(const struct member *from, const struct member_lin
     const struct member_link *back = links_cell(l->to, from);
     if (!back || !l->measured_s || !back->measured_s || (l->late_s <= 0 && back->late_s <= 0))
         return false;
-    double mean_s = (known_s(l) + known_s(back)) / 2;
-    return fabs(known_s(l) - known_s(back)) >= LATE_LEAST_S && latency_s - mean_s < LATE_LEAST_S &&
+    double there_s = known_s(from, l), back_s = known_s(l->to, back),
+           mean_s = (there_s + back_s) / 2;
+    return fabs(there_s - back_s) >= LATE_LEAST_S && latency_s - mean_s < LATE_LEAST_S &&
            !far_apart(mean_s, latency_s);
 }
 
 bool late_links_measured(const struct member *from, struct member_link *l, double latency_s)
 {
-    bool was = l->late_s > 0, late = (l->measured_s || was) && far_apart(latency_s, l->latency_s),
-         later = late && (!was || far_apart(latency_s, known_s(l))),
-         changed = late != was || fabs(latency_s - known_s(l)) > LINKS_LATENCY_NEWS_S;
+    const double usual = usual_s(from, l), known = known_s(from, l);
+    bool was = l->late_s > 0, late = (l->measured_s || was) && far_apart(latency_s, usual),
+         later = late && (!was || far_apart(latency_s, known)),
+         changed = late != was || fabs(latency_s - known) > LINKS_LATENCY_NEWS_S;
     l->late_prompts = 0;
     if (late && ways_are_as_known(from, l, latency_s))
         return false;
-    l->late_s = late ? latency_s - l->latency_s : 0;
-    l->latency_s = late ? l->latency_s : latency_s;
+    l->late_s = late ? latency_s - usual : 0;
+    l->latency_s = late ? usual : latency_s;
     l->late_told += later;
     if (later || late != was)
         late_say(from, l, "-");

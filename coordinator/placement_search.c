@@ -11,7 +11,10 @@
 /* Another layout is worth moving weights when it is faster by more than this. */
 #define PLACEMENT_MOVE_GAIN 1.05
 
-enum { SHRINK_STAGES = 8 }; /* of plans with more the devices stay */
+enum {
+    SHRINK_STAGES = 8, /* of plans with more the devices stay */
+    EVEN_DEVICES = 8   /* among more the layers are planned for one length of prompts */
+};
 
 /* ---- how much fits ---- */
 
@@ -80,6 +83,35 @@ static int layout_of(struct placement_job *p, const struct plan_pipeline *plan,
     return 0;
 }
 
+/* INFINITY: it cannot be. */
+static double layout_seconds(struct placement_job *p, const struct layers_on *l, int tokens)
+{
+    struct pipeline_answer a = {0};
+    struct err ignored;
+    if (layout_ask(p, l, tokens, &a, &ignored) < 0)
+        return INFINITY;
+    json_decref(a.document);
+    return a.makespan_s;
+}
+
+/* Of the long prompts that layers are to be good for beside those they are planned for; 0: of none.
+ */
+static int long_tokens(const struct placement_job *p)
+{
+    int tokens = p->context < PLACEMENT_LONG_TOKENS ? (int)p->context : PLACEMENT_LONG_TOKENS;
+    return !p->plan_tokens && tokens > p->tokens ? tokens : 0;
+}
+
+static bool last_is_as_good(struct placement_job *p, const struct layers_on *last)
+{
+    struct layers_on own;
+    struct err ignored;
+    int tokens = long_tokens(p);
+    return !tokens || (layout_of(p, &p->answer.plan, &own, &ignored) == 0 &&
+                       layout_seconds(p, last, tokens) <=
+                           PLACEMENT_MOVE_GAIN * layout_seconds(p, &own, tokens));
+}
+
 /* Weights that lie where they are wanted need not be moved: the layout that served last is taken
  * when it is hardly slower. */
 static void prefer_last(struct placement_job *p)
@@ -89,7 +121,8 @@ static void prefer_last(struct placement_job *p)
     struct err ignored;
     if (layout_ask(p, &l, p->tokens, &last, &ignored) < 0)
         return;
-    bool taken = last.makespan_s <= PLACEMENT_MOVE_GAIN * p->answer.makespan_s;
+    bool taken =
+        last.makespan_s <= PLACEMENT_MOVE_GAIN * p->answer.makespan_s && last_is_as_good(p, &l);
     json_decref(taken ? p->answer.document : last.document);
     if (taken)
         p->answer = last;
@@ -215,42 +248,28 @@ static int fit_wire(struct placement_job *p, struct err *e)
 
 /* ---- prompts of any length ---- */
 
-/* How many times as long as the best plan for prompts of so many tokens a layout takes that was
- * made for others; *out is that layout's, whose document is the caller's. INFINITY: it cannot be.
- */
-static double layout_regret(struct placement_job *p, const struct plan_pipeline *made,
-                            const struct pipeline_answer *best, int tokens,
-                            struct pipeline_answer *out)
-{
-    struct layers_on l;
-    struct err ignored;
-    if (layout_of(p, made, &l, &ignored) < 0 || layout_ask(p, &l, tokens, out, &ignored) < 0)
-        return INFINITY;
-    return out->makespan_s / best->makespan_s;
-}
-
 /* Nobody knows how long the prompts will be, and where layers are cut depends on it: long ones
  * have many slices, so that the stages' shares of work count alone, and short ones are over before
  * the last stage has much to do. Of the plans for either the one is taken that the other kind of
- * prompt suffers less from. */
+ * prompt suffers less from, each beside the best for it. */
 static void prefer_even(struct placement_job *p)
 {
-    int tokens = p->context < PLACEMENT_LONG_TOKENS ? (int)p->context : PLACEMENT_LONG_TOKENS;
-    struct pipeline_answer best = {0}, own = {0}, other = {0};
+    int tokens = long_tokens(p), n = p->devices ? p->n_devices : p->cluster.n_devices;
+    struct pipeline_answer best = {0}, even = {0};
+    struct layers_on own, other;
     struct err ignored;
-    if (tokens <= p->tokens || p->answer.plan.n_stages < 2 ||
+    if (!tokens || p->answer.plan.n_stages < 2 || n > EVEN_DEVICES ||
+        layout_of(p, &p->answer.plan, &own, &ignored) < 0 ||
         placing_ask(p, p->context, p->sequences, tokens, &best, &ignored) < 0)
         return;
-    bool taken = layout_regret(p, &best.plan, &p->answer, p->tokens, &other) <
-                 layout_regret(p, &p->answer.plan, &best, tokens, &own);
-    json_decref(taken ? p->answer.document : other.document);
+    double own_times = layout_seconds(p, &own, tokens) / best.makespan_s;
+    bool taken = layout_of(p, &best.plan, &other, &ignored) == 0 &&
+                 layout_ask(p, &other, p->tokens, &even, &ignored) == 0 &&
+                 even.makespan_s / p->answer.makespan_s < own_times;
+    json_decref(taken ? p->answer.document : even.document);
     json_decref(best.document);
-    json_decref(own.document);
-    if (!taken)
-        return;
-    p->answer = other;
-    if (p->wire_auto)
-        plan_is_bound(p); /* says why again */
+    if (taken)
+        p->answer = even;
 }
 
 /* ---- fewer devices ---- */
@@ -351,7 +370,8 @@ static int apart_weigh(struct placement_job *p, struct err *e)
 void placing_search(struct placement_job *p)
 {
     p->status = p->cluster.n_devices ? fit_wire(p, &p->error) : HP_EINFEASIBLE;
-    if (p->status == 0 && !p->plan_tokens && !p->ends)
+    /* A move is weighed for prompts of one length, and so is what the wire is chosen for. */
+    if (p->status == 0 && !p->ends && !p->n_own && !p->imagined && !p->wire_auto)
         prefer_even(p);
     if (p->status == 0 && p->n_last && !p->devices)
         prefer_last(p);

@@ -78,7 +78,8 @@ static struct link_pair pair_of(const json_t *cluster, const struct topo_box *a,
     p.there_bytes_per_s = number_member(there ? there : any, "bandwidth_bytes_per_s");
     p.back_bytes_per_s = number_member(back ? back : any, "bandwidth_bytes_per_s");
     p.latency_s = number_member(any, "latency_s");
-    p.assumed = bool_member(any, "assumed");
+    p.assumed =
+        bool_member(any, "assumed") && (any == back || !back || bool_member(back, "assumed"));
     return p;
 }
 
@@ -131,10 +132,9 @@ static void pair_label(struct buffer *out, const struct link_pair *p, const stru
     const char *a = or_nothing(p->a->node, "name"), *b = or_nothing(p->b->node, "name");
     buffer_printf(out, "<g><title>");
     escape_xml(out, shown_of("%.80s to %.80s: %s", a, b, shown_rate(p->there_bytes_per_s).s).s);
-    escape_xml(out,
-               shown_of("; back: %s; %s", shown_rate(p->back_bytes_per_s).s,
-                        p->assumed ? "by the network cards, not measured" : "measured or given")
-                   .s);
+    escape_xml(out, shown_of("; back: %s; %s", shown_rate(p->back_bytes_per_s).s,
+                             p->assumed ? "not measured" : "measured or given")
+                        .s);
     buffer_printf(out, "</title>");
     buffer_printf(out,
                   "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"#fff\" "

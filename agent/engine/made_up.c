@@ -1,17 +1,21 @@
 #include "agent/engine/made_up.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/digest.h"
+#include "common/log.h"
 #include "model/dtype/dtype.h"
 
 enum {
     BLOCKS = 256, /* different ones, in any order */
     ELEMENTS_MOST = SUPERBLOCK_ELEMENTS,
     PATTERN_LEAST = 1 << 17, /* bytes until all comes again */
+    ROWS_LEAST = 128,        /* as many different ones: of few none stands out */
     MAPPINGS_MOST = 1024,
     LOOK_BYTES = 4096 /* that are zeros where all are */
 };
@@ -34,7 +38,9 @@ static void pattern_fill(const struct weight *w, uint8_t *out, uint64_t bytes)
     const size_t plain = info->block_elements == 1 ? ELEMENTS_MOST : 1,
                  elements = info->block_elements * plain, size = info->block_bytes * plain;
     const float most = w->n_dims == 1 ? 0 : sqrtf(3 / (float)w->shape[1]);
-    uint64_t random = 1, n = bytes / size < BLOCKS ? bytes / size : BLOCKS;
+    const struct digest name = digest_of(w->name, strlen(w->name));
+    uint64_t random, n = bytes / size < BLOCKS ? bytes / size : BLOCKS;
+    memcpy(&random, name.bytes, sizeof random); /* matrices of one shape are different ones */
     for (uint64_t i = 0; i < n; i++) {
         float numbers[ELEMENTS_MOST];
         for (size_t k = 0; k < elements; k++)
@@ -85,40 +91,44 @@ static uint64_t pattern_bytes(const struct weight *w)
     const struct dtype_info *info = dtype_info(w->dtype);
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE),
                    both = page / greatest_divisor(page, info->block_bytes) * info->block_bytes,
-                   least = w->bytes / MAPPINGS_MOST > PATTERN_LEAST ? w->bytes / MAPPINGS_MOST
-                                                                    : PATTERN_LEAST;
+                   rows = w->bytes / w->shape[0] * ROWS_LEAST;
+    uint64_t least =
+        w->bytes / MAPPINGS_MOST > PATTERN_LEAST ? w->bytes / MAPPINGS_MOST : PATTERN_LEAST;
+    least = w->n_dims == 2 && rows > least ? rows : least;
     return (least + both - 1) / both * both;
 }
 
 static bool needs_numbers(const struct weight *w)
 {
-    return w->data && w->bytes > 0 && w->n_parts == 0 && w->stored == WEIGHT_PLAIN &&
-           w->dtype < DTYPE_COUNT && (w->n_dims == 1 || w->n_dims == 2) &&
-           dtype_info(w->dtype)->from_f32 &&
+    if (!w->data || !w->bytes || w->n_parts || w->stored != WEIGHT_PLAIN || w->dtype >= DTYPE_COUNT)
+        return false;
+    const struct dtype_info *info = dtype_info(w->dtype);
+    return info->from_f32 && (w->n_dims == 1 || (w->n_dims == 2 && info->block_elements > 1)) &&
            all_zeros(w->data, w->bytes < LOOK_BYTES ? w->bytes : LOOK_BYTES);
 }
 
-int made_up_make(const struct weight *w, struct made_up *out, struct err *e)
+void made_up_make(const struct weight *w, struct made_up *out)
 {
     *out = (struct made_up){0};
     if (!needs_numbers(w))
-        return 0;
+        return;
     const uint64_t pattern = pattern_bytes(w), bytes = (w->bytes + pattern - 1) / pattern * pattern;
     int file = memfd_create("made up", MFD_CLOEXEC);
     uint8_t *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     bool reserved = memory != MAP_FAILED, good = reserved && file >= 0 &&
                                                  pattern_write(w, file, pattern) &&
                                                  pattern_map(file, pattern, memory, bytes);
+    if (!good)
+        log_info("engine", "no_numbers", "weight=%s why=\"%s\"", w->name, strerror(errno));
     if (file >= 0)
         close(file);
     if (!good && reserved)
         munmap(memory, bytes);
     if (!good)
-        return err_set(e, HP_ENOMEM, "no memory to make up the weight %s", w->name);
+        return;
     *out = (struct made_up){*w, memory, bytes};
     out->weight.data = memory;
     out->weight.file = -1;
-    return 0;
 }
 
 void made_up_free(struct made_up *m)

@@ -4,20 +4,20 @@
 #ifndef HP_AGENT_ENGINE_MADE_UP_H
 #define HP_AGENT_ENGINE_MADE_UP_H
 
-#include "common/status.h"
 #include "model/weights.h"
 
 struct made_up {
     struct weight weight; /* as the one it stands for, but for `data` and `file` */
-    uint8_t *memory;      /* NULL: there is none */
+    uint8_t *memory;      /* NULL: the weight itself will do */
     uint64_t bytes;
 };
 
-/* For a vector or matrix that is all zeros, one of ones, or of numbers of any sign that keep their
- * inputs' size: out->memory, the caller's to give to made_up_free once nobody reads the weight.
- * Takes few bytes however large it is, which come again and again. NULL stays NULL for all others.
- * HP_ENOMEM. */
-int made_up_make(const struct weight *w, struct made_up *out, struct err *e);
+/* For a vector that is all zeros one of ones, and for a matrix [outputs, inputs] of a quantised
+ * format numbers of any sign that keep their inputs' size: out->memory, the caller's to give to
+ * made_up_free once nobody reads the weight. It is few bytes however large it is, which come again
+ * and again: who reads it where it lies finds it in a cache. NULL for all others, among them
+ * experts that lie apart, and where there is no memory. */
+void made_up_make(const struct weight *w, struct made_up *out);
 void made_up_free(struct made_up *m);
 
 #endif

@@ -71,21 +71,22 @@ static int config_check(const struct graph *g, const struct stage_config *c, str
 
 static struct forward_config forward_config_of(const struct graph *g, const struct stage_config *c)
 {
-    return (struct forward_config){
-        .section = {.graph = g,
-                    .first_layer = c->first_layer,
-                    .end_layer = c->end_layer,
-                    .device = c->device,
-                    .f32 = c->compute == COMPUTE_F32,
-                    .progress = c->progress,
-                    .progress_ctx = c->progress_ctx,
-                    .stop = c->stop,
-                    .later = c->later,
-                    .make_up = c->measured && !c->device->backend->own_memory,
-                    .model = c->model},
-        .max_rows = c->max_batch_tokens,
-        .border = c->border,
-        .experts_by_lot = c->measured};
+    return (struct forward_config){.section = {.graph = g,
+                                               .first_layer = c->first_layer,
+                                               .end_layer = c->end_layer,
+                                               .device = c->device,
+                                               .f32 = c->compute == COMPUTE_F32,
+                                               .progress = c->progress,
+                                               .progress_ctx = c->progress_ctx,
+                                               .stop = c->stop,
+                                               .later = c->later,
+                                               .make_up = c->measured &&
+                                                          c->compute != COMPUTE_F32 &&
+                                                          !c->device->backend->own_memory,
+                                               .model = c->model},
+                                   .max_rows = c->max_batch_tokens,
+                                   .border = c->border,
+                                   .experts_by_lot = c->measured};
 }
 
 static int groups_of(const struct graph *g, const struct stage_config *c, struct kv_groups *out,

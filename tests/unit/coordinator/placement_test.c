@@ -511,6 +511,31 @@ TEST(a_model_goes_back_to_where_its_weights_lie)
     fixture_close(&f);
 }
 
+/* Its weights lie as short prompts like it, which long ones would suffer from. */
+TEST(a_model_does_not_go_back_to_where_long_prompts_take_longer)
+{
+    static const char *options[] = {"{\"max_context\": 512, \"max_sequences\": 1}",
+                                    "{\"max_context\": 2048, \"max_sequences\": 1}"};
+    int fast_has[2]; /* layers */
+    struct fixture f;
+    fixture_open(&f);
+    fixture_agent(&f, 0, "fast", 1.99e9);
+    fixture_agent(&f, 1, "slow", 1.99e9);
+    kind_takes(&f, "fast", 0.02, 0.1);
+    kind_takes(&f, "slow", 0.03, 0.15);
+    for (int i = 0; i < 2; i++) {
+        struct deployment *d = deploy(&f, "x", options[i], NULL);
+        assert_non_null(d);
+        assert_int_equal(d->n_stages, 2);
+        const struct deployment_stage *fast = deployment_stage_of(d, member_find(f.core, "a0"));
+        fast_has[i] = fast->end_layer - fast->first_layer;
+        serve(&f, d);
+        undeploy(&f, d);
+    }
+    assert_true(fast_has[1] < fast_has[0]);
+    fixture_close(&f);
+}
+
 TEST(neighbours_are_those_with_the_fast_measured_link)
 {
     /* Any two of three have room enough; what was measured between them decides which two. */
@@ -663,6 +688,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_goes_back_to_where_its_weights_lie),
+        cmocka_unit_test(a_model_does_not_go_back_to_where_long_prompts_take_longer),
         cmocka_unit_test(neighbours_are_those_with_the_fast_measured_link),
         cmocka_unit_test(layers_are_where_they_were_asked_for),
         cmocka_unit_test(activations_cross_as_was_asked_or_as_the_plan_needs_it),

@@ -623,6 +623,15 @@ TEST(a_link_that_nobody_measured_is_as_late_as_it_is_and_no_later)
             tell_prompt(&f, d, i, 100, 50, 2);
         assert_near(links_make(a0, a1)->late_s, 0.05, 1e-3);
         assert_near(way_latency_s(a0, a1), 0.05, 1e-3);
+        struct member_link *there = links_make(a0, a1);
+        if (back) { /* a way that is as far as the way back is not late */
+            links_make(a1, a0)->latency_s = 0.04;
+            there->late_s = 0;
+            for (int i = 0; i < 10; i++)
+                late_links_hear_steps(f.core, d, 0, 0.0405, 100);
+            assert_false(there->late_s > 0);
+            assert_near(way_latency_s(a1, a0), 0.04, 1e-9);
+        }
         fixture_close(&f);
     }
 }

@@ -21,14 +21,15 @@ static struct weight weight_of(enum dtype t, int n_dims, const uint8_t *data)
 TEST(matrices_of_zeros_become_numbers_that_keep_their_inputs_size)
 {
     for (int t = 0; t < DTYPE_WEIGHT_COUNT; t++) {
+        if (dtype_info((enum dtype)t)->block_elements == 1)
+            continue;
         struct weight w = weight_of((enum dtype)t, 2, NULL);
         struct made_up m;
-        struct err e = {0};
         uint8_t *zeros = calloc(1, w.bytes);
         float *row = malloc(COLUMNS * sizeof *row), *other = malloc(COLUMNS * sizeof *other);
         size_t row_bytes = w.bytes / ROWS;
         w.data = zeros;
-        assert_int_equal(made_up_make(&w, &m, &e), 0);
+        made_up_make(&w, &m);
         assert_non_null(m.memory);
         assert_int_equal(m.weight.bytes, w.bytes);
         for (size_t r = 0; r + 1 < ROWS; r += 233) {
@@ -51,10 +52,9 @@ TEST(vectors_of_zeros_become_ones)
 {
     struct weight w = weight_of(DTYPE_F32, 1, NULL);
     struct made_up m;
-    struct err e = {0};
     uint8_t *zeros = calloc(1, w.bytes);
     w.data = zeros;
-    assert_int_equal(made_up_make(&w, &m, &e), 0);
+    made_up_make(&w, &m);
     for (int i = 0; i < COLUMNS; i++)
         assert_true(((const float *)(const void *)m.weight.data)[i] == 1);
     made_up_free(&m);
@@ -66,16 +66,19 @@ TEST(what_is_there_stays)
     struct weight w = weight_of(DTYPE_Q8_0, 2, NULL), part = w;
     const struct weight *parts[1] = {&part};
     struct made_up m;
-    struct err e = {0};
     uint8_t *data = calloc(1, w.bytes);
     data[100] = 1;
     w.data = data;
-    assert_int_equal(made_up_make(&w, &m, &e), 0);
+    made_up_make(&w, &m);
     assert_null(m.memory);
-    w.data = NULL; /* of experts that lie apart */
-    w.parts = parts;
+    data[100] = 0;
+    w.parts = parts; /* experts that lie apart */
     w.n_parts = 1;
-    assert_int_equal(made_up_make(&w, &m, &e), 0);
+    made_up_make(&w, &m);
+    assert_null(m.memory);
+    w.n_parts = 0;
+    w.dtype = DTYPE_F16; /* read where it lies, and as quick with zeros */
+    made_up_make(&w, &m);
     assert_null(m.memory);
     made_up_free(&m);
     free(data);
