@@ -214,8 +214,7 @@ double topo_list_write(struct topo_list *l, double width, double y, struct buffe
         }
     if (out)
         svg_text_fit(out, 12, y + 8, &font_small, width - 24,
-                     shown_of("links: there / back, latency; * by the network cards, not "
-                              "measured%s",
+                     shown_of("links: there / back, latency; * not measured%s",
                               l->pairs > l->shown ? "; the first ones" : "")
                          .s);
     return 40 + LIST_ROW * ceil((double)l->shown / (double)l->columns);
