@@ -17,7 +17,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-enum { PROFILE_VERSION = 10 };
+enum { PROFILE_VERSION = 11 };
 
 /* ---- beside the tables ---- */
 

@@ -43,7 +43,8 @@ bool amx_is_usable(void)
 
 /* ---- do they pay? ---- */
 
-enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, TRIES = 30 };
+/* Panels: of as many outputs as there are inputs. */
+enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, PANELS = INPUTS / 32, TRIES = 30 };
 
 /* A panel and some tiles of rows as they stay in a core's cache. */
 struct gain_case {
@@ -85,7 +86,7 @@ static bool gain_case_make(const struct block_kernels *k, enum dtype t, struct g
         .group = calloc(groups, group_bytes),
         .panel = malloc(groups * side),
         .joined = {.n = BLOCK_JOIN_MOST,
-                   .runs = malloc(RUNS * k->joined_bytes + 1),
+                   .runs = aligned_alloc(BLOCK_LINE, RUNS * k->joined_bytes + BLOCK_LINE),
                    .apart = calloc(block_joined_most_apart(INPUTS, INPUTS) + 1,
                                    sizeof *out->joined.apart)},
         .out = malloc(BLOCK_JOIN_MOST * BLOCK_TILE * k->panel_outputs * sizeof *out->out)};
@@ -119,11 +120,11 @@ static void products_make(struct gain_case *c, bool joins)
                         c->out, k->panel_outputs);
 }
 
-/* Of as many panels as joined tiles meet. */
+/* Of all panels that joined tiles meet. */
 static double products_seconds(struct gain_case *c)
 {
     uint64_t from = env_now_ns(&env_real);
-    for (int i = 0; i < BLOCK_JOIN_PANELS; i++)
+    for (int i = 0; i < PANELS; i++)
         products_make(c, i == 0);
     return (double)(env_now_ns(&env_real) - from) * 1e-9 / (double)c->k->panel_outputs;
 }

@@ -25,13 +25,13 @@
 #include "model/dtype/dtype.h"
 
 enum {
-    BLOCK_RUN = 32,       /* inputs that share a scale */
-    BLOCK_FEW_APART = 3,  /* root mean squares beyond which a few rows' inputs stand out */
-    BLOCK_APART = 4,      /* and many rows': what is apart costs them more */
-    BLOCK_MAX_ROWS = 4,   /* of one call */
-    BLOCK_TILE = 6,       /* rows of inputs that many rows are cut into */
-    BLOCK_JOIN_MOST = 5,  /* tiles that are multiplied at once */
-    BLOCK_JOIN_PANELS = 8 /* that such tiles meet: joining them takes as long as one of these */
+    BLOCK_RUN = 32,      /* inputs that share a scale */
+    BLOCK_FEW_APART = 3, /* root mean squares beyond which a few rows' inputs stand out */
+    BLOCK_APART = 4,     /* and many rows': what is apart costs them more */
+    BLOCK_MAX_ROWS = 4,  /* of one call */
+    BLOCK_TILE = 6,      /* rows of inputs that many rows are cut into */
+    BLOCK_JOIN_MOST = 5, /* tiles that are multiplied at once */
+    BLOCK_LINE = 64      /* bytes of a cache line */
 };
 
 /* How many of n inputs can be apart, beyond so many root mean squares. */
@@ -145,7 +145,7 @@ struct block_joined_apart {
 struct block_joined {
     const struct block_tile *tiles;
     int n;
-    void *runs;                       /* [tiles->n_runs]: of joined_bytes */
+    void *runs; /* [tiles->n_runs]: of joined_bytes, beginning with a cache line */
     struct block_joined_apart *apart; /* run by run; room for block_joined_most_apart */
     size_t n_apart;
 };
@@ -191,8 +191,8 @@ struct block_kernels {
     size_t direct_bytes;
     void (*direct_make[DTYPE_COUNT])(const uint8_t *group, size_t n, uint8_t *scales);
     /* Where several tiles are multiplied at once, BLOCK_JOIN_MOST at most: how many bytes a run of
-     * them has, who joins them (sets what x->runs and x->apart point to, and x->n_apart), and
-     * whether weights are taken as they lie, without a panel. */
+     * them has, whole cache lines, who joins them (sets what x->runs and x->apart point to, and
+     * x->n_apart), and whether weights are taken as they lie, without a panel. */
     size_t joined_bytes;
     void (*join)(struct block_joined *x);
     block_joined_dot_fn joined_dot[DTYPE_COUNT]; /* NULL: by panel_dot, one after the other */

@@ -69,6 +69,11 @@ static inline size_t matmul_in_place_at(const struct device_weight *w, size_t k0
  * side; inputs [k0, k0 + n) of them. */
 void matmul_in_place_unpack(const struct matmul_job *job, size_t c, size_t n_rows, size_t k0,
                             size_t n, float *out);
+/* matmul_tiles.c: quantises the rows into x_tiles, unless they are there. False: no memory. */
+bool matmul_tiles_make(struct matmul_job *job);
+/* Inputs [k0, k0 + n) of tile i; in x_tiles still. */
+struct block_tile matmul_tile_chunk(const struct matmul_job *job, size_t i, size_t k0, size_t n);
+
 /* What follows begins a product: its inputs are made as its weights want them, and `run` and
  * `parts` say what is left to do. False: no memory. */
 

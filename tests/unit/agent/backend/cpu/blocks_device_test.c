@@ -230,28 +230,31 @@ TEST(products_of_many_inputs_are_summed_over_their_chunks)
     }
 }
 
-/* Of many inputs, and of outputs that fill no last panel, and not all of a panel's groups. */
+/* Of many inputs, and of outputs that fill no last panel, and not all of a panel's groups; of more
+ * rows than one pass has. */
 TEST(amx_gives_the_bits_of_avx512_wherever_inputs_and_outputs_are_cut)
 {
     static const char *const kernels[] = {"avx512_bf16", "amx"};
-    static const size_t outputs[] = {LONG_OUTPUTS, LONG_OUTPUTS - 16}, rows[] = {20, 31, ROWS_MOST};
-    static float x[ROWS_MOST * LONG_INPUTS], out[2][ROWS_MOST * LONG_OUTPUTS];
+    enum { CUTS = 4, PASSES_ROWS = 350 };
+    static const size_t outputs[] = {LONG_OUTPUTS, LONG_OUTPUTS - 16},
+                        rows[CUTS] = {20, 31, ROWS_MOST, PASSES_ROWS};
+    static float x[PASSES_ROWS * LONG_INPUTS], out[2][PASSES_ROWS * LONG_OUTPUTS];
     struct device *d[2] = {open_cpu(kernels[0], 2), open_cpu(kernels[1], 2)};
     uint64_t seed = 1;
-    for (size_t i = 0; i < ROWS_MOST * LONG_INPUTS; i++)
+    for (size_t i = 0; i < PASSES_ROWS * LONG_INPUTS; i++)
         x[i] = (float)(random_unit(&seed) * 2 - 1) * (i % 97 == 5 ? 20 : 1);
     for (int t = 0; d[0] && d[1] && t < DTYPE_WEIGHT_COUNT; t++)
-        for (size_t i = 0; dtype_info((enum dtype)t)->block_elements > 1 && i < 2 * 3; i++) {
-            struct matrix m = matrix_make((enum dtype)t, outputs[i / 3], LONG_INPUTS);
+        for (size_t i = 0; dtype_info((enum dtype)t)->block_elements > 1 && i < 2 * CUTS; i++) {
+            struct matrix m = matrix_make((enum dtype)t, outputs[i / CUTS], LONG_INPUTS);
             for (size_t k = 0; k < 2; k++) {
                 struct device_weight *w;
                 struct err e = {0};
                 assert_int_equal(
                     d[k]->backend->weight_load(d[k], &m.weight, WEIGHT_MATMUL, false, &w, &e), 0);
-                product_run(d[k], w, &m, x, rows[i % 3], out[k]);
+                product_run(d[k], w, &m, x, rows[i % CUTS], out[k]);
                 d[k]->backend->weight_free(d[k], &w);
             }
-            assert_memory_equal(out[0], out[1], rows[i % 3] * m.outputs * sizeof **out);
+            assert_memory_equal(out[0], out[1], rows[i % CUTS] * m.outputs * sizeof **out);
             free(m.data);
             free(m.values);
         }

@@ -203,7 +203,7 @@ static void tiles_multiply(const struct case_of *c, const struct block_tile *til
     struct block_joined x = {
         .tiles = tiles,
         .n = n,
-        .runs = malloc(tiles->n_runs * k->joined_bytes),
+        .runs = aligned_alloc(BLOCK_LINE, tiles->n_runs * k->joined_bytes),
         .apart = malloc((block_joined_most_apart(c->n, c->n) + 1) * sizeof *x.apart)};
     assert_true(x.runs && x.apart);
     k->join(&x);
