@@ -44,7 +44,7 @@ bool amx_is_usable(void)
 /* ---- do they pay? ---- */
 
 /* Panels: of as many outputs as there are inputs. */
-enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, PANELS = INPUTS / 32, TRIES = 30 };
+enum { INPUTS = 1024, RUNS = INPUTS / BLOCK_RUN, PANELS = INPUTS / 32, TRIES = 10 };
 
 /* A panel and some tiles of rows as they stay in a core's cache. */
 struct gain_case {

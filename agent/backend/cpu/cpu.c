@@ -15,7 +15,7 @@ static void close_device(struct device **device)
     *device = NULL;
     if (!d)
         return;
-    for (int i = 0; d->private && i <= threads_count(d->threads); i++)
+    for (int i = 0; d->private && i < threads_count(d->threads); i++)
         free(d->private[i].data);
     free(d->private);
     free(d->inputs.data);
@@ -70,7 +70,7 @@ static int open_device(const struct device_config *c, struct device **out, struc
         threads_place(d, n);
     if (rc == 0 && d->kernels->panel_dot)
         rc = onednn_create(n, &d->onednn, e);
-    if (rc == 0 && !(d->private = calloc((size_t)n + 1, sizeof *d->private)))
+    if (rc == 0 && !(d->private = calloc((size_t)n, sizeof *d->private)))
         rc = err_set(e, HP_ENOMEM, "no memory for a device");
     struct device *device = &d->base;
     if (rc < 0) {

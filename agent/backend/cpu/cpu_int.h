@@ -43,8 +43,8 @@ struct cpu_device {
     struct scratch inputs;   /* a matmul's inputs as bf16 or integers */
     struct inputs_made made; /* and what they are of */
     struct scratch gathered; /* rows of one expert, and their order */
-    struct scratch
-        *private; /* [threads + 1]: of one thread inside an operator; the last is the loader's */
+    struct scratch *private; /* [threads]: of one thread inside an operator; never a loader's, which
+                                works beside operators */
     char description[96];
 };
 
@@ -137,7 +137,7 @@ void cpu_weight_free(struct device *d, struct device_weight **w);
 
 /* From so many rows on, weights in blocks are made panels of bytes: with fewer, making them takes
  * longer than they save. By instructions and format, as measured (bench/results/notes.md). */
-size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t); /* matmul_blocks.c */
+size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t); /* matmul_tiles.c */
 enum { BLOCKS_PANEL_ROWS_MOST = 20 };
 /* Whether so many rows are multiplied by 16-bit integers with plain weights of which so many lie
  * side by side. */

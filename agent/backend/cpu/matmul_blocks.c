@@ -1,8 +1,9 @@
 /* Products of many rows with quantised weights (FORM_BLOCKS), by integers: a chunk of the inputs of
  * a few outputs after the other becomes panels (blocks.h), which serve all rows and are forgotten,
  * or serves them as it lies. Rows are quantised in tiles before. Where several tiles are multiplied
- * at once, rows go in passes: as many as stay in a core's own cache are joined, and meet all
- * outputs. */
+ * at once, rows go in passes: as many as stay in a core's own cache, joined once, meet all outputs
+ * of a part. */
+#include <assert.h>
 #include <string.h>
 
 #include "agent/backend/cpu/block_lanes.h"
@@ -15,7 +16,8 @@ enum {
     PANELS_OF_JOINED = 2,     /* the same of joined ones, which the first cache does not hold: what
                                  comes next is asked for while these are there, and is not gone again
                                  when it is wanted */
-    JOINED_MOST = 1 << 20,    /* bytes of a pass's rows: half of the second cache of what has AMX */
+    JOINED_MOST = 1 << 20,    /* bytes of a pass's runs: half of the second cache of what has AMX */
+    PART_PANELS = 4,          /* of a part at least: to join rows for it takes as long as one */
     DIRECT_MADE_ROWS = 128,   /* beyond which panels cost less than superblocks as they lie */
     AHEAD_LINES_MOST = 4,     /* that are asked for with each run of a product */
 };
@@ -27,6 +29,13 @@ static size_t chunk_inputs(const struct device_weight *w)
            n = (w->columns + chunks - 1) / chunks;
     n = (n + SUPERBLOCK_ELEMENTS - 1) / SUPERBLOCK_ELEMENTS * SUPERBLOCK_ELEMENTS;
     return n < w->columns ? n : w->columns;
+}
+
+/* Of the chunk that begins with input k0. */
+static size_t inputs_left(const struct device_weight *w, size_t k0)
+{
+    size_t most = chunk_inputs(w), left = w->columns - k0;
+    return left < most ? left : most;
 }
 
 /* Rows that meet a panel at once, a chunk of their inputs. */
@@ -41,8 +50,7 @@ struct panel_memory {
     uint8_t *panels;
     size_t panel_bytes; /* of one */
     float *out;         /* [rows of together_most tiles, panel_outputs]: of a panel with fewer */
-    /* of tiles that are multiplied at once, NULL where none are: of a pass */
-    struct chunk_rows *rows; /* [chunks of the inputs, joins] */
+    struct chunk_rows *joins; /* of a pass; NULL where no tiles are multiplied at once */
 };
 
 /* Tiles that meet a panel at once, and how many of so many rows do: of all nearly as many. */
@@ -75,18 +83,13 @@ static size_t panels_together(const struct block_kernels *k)
     return k->join ? PANELS_OF_JOINED : PANELS_TOGETHER;
 }
 
-static size_t chunks_of(const struct device_weight *w)
-{
-    return (w->columns + chunk_inputs(w) - 1) / chunk_inputs(w);
-}
-
 /* Tiles of a pass: of all nearly as many, in whole joins. */
 static size_t pass_tiles(const struct block_kernels *k, const struct device_weight *w, size_t rows)
 {
     size_t tiles = tiles_of(rows), together = together_of(k, rows);
     if (!k->join)
         return tiles;
-    size_t bytes = w->columns / BLOCK_RUN * k->joined_bytes,
+    size_t bytes = chunk_inputs(w) / BLOCK_RUN * k->joined_bytes,
            most = bytes < JOINED_MOST ? JOINED_MOST / bytes : 1,
            joins = (tiles + together - 1) / together, passes = (joins + most - 1) / most;
     return (joins + passes - 1) / passes * together;
@@ -97,13 +100,12 @@ static size_t panel_out_bytes(const struct block_kernels *k)
     return together_most(k) * BLOCK_TILE * k->panel_outputs * sizeof(float);
 }
 
-/* Of a chunk of joined rows: their runs, what is apart, and one more of these, which is written and
- * forgotten. */
 static size_t joined_runs_bytes(const struct block_kernels *k, const struct device_weight *w)
 {
     return chunk_inputs(w) / BLOCK_RUN * k->joined_bytes;
 }
 
+/* Runs, what is apart, and one more of these, which is written and forgotten. */
 static size_t joined_bytes(const struct block_kernels *k, const struct device_weight *w)
 {
     size_t apart = block_joined_most_apart(w->columns, chunk_inputs(w)) + 1,
@@ -113,7 +115,7 @@ static size_t joined_bytes(const struct block_kernels *k, const struct device_we
 
 static size_t pass_joins(const struct block_kernels *k, const struct device_weight *w, size_t rows)
 {
-    return k->join ? chunks_of(w) * (pass_tiles(k, w, rows) / together_of(k, rows)) : 0;
+    return k->join ? pass_tiles(k, w, rows) / together_of(k, rows) : 0;
 }
 
 static size_t panel_memory_bytes(const struct block_kernels *k, const struct device_weight *w,
@@ -132,10 +134,10 @@ static struct panel_memory panel_memory_at(const struct matmul_job *job, uint8_t
     struct panel_memory m = {.panels = memory, .panel_bytes = bytes, .out = (float *)(void *)out};
     if (joins == 0)
         return m;
-    m.rows = (struct chunk_rows *)(void *)(joined + joins * joined_bytes(k, w));
+    m.joins = (struct chunk_rows *)(void *)(joined + joins * joined_bytes(k, w));
     for (size_t i = 0; i < joins; i++, joined += joined_bytes(k, w))
-        m.rows[i].joined = (struct block_joined){
-            .tiles = m.rows[i].tiles,
+        m.joins[i].joined = (struct block_joined){
+            .tiles = m.joins[i].tiles,
             .runs = joined,
             .apart = (struct block_joined_apart *)(void *)(joined + joined_runs_bytes(k, w))};
     return m;
@@ -162,10 +164,11 @@ static void panel_fill(const struct matmul_job *job, size_t c, size_t k0, size_t
     }
 }
 
-/* Rows of tiles [tile, end) with outputs [outputs, outputs_end). */
+/* Rows of tiles [tile, end), so many together, with outputs [outputs, outputs_end), by inputs
+ * [k0, k_end): of one chunk where tiles are joined, else of all. */
 struct pass {
     const struct panel_memory *m;
-    size_t tile, end, outputs, outputs_end;
+    size_t tile, end, together, outputs, outputs_end, k0, k_end;
 };
 
 /* ---- what comes next ---- */
@@ -185,7 +188,7 @@ static struct panels_ahead panels_ahead_of(const struct device_weight *w, size_t
                                            size_t outputs, size_t calls)
 {
     const struct dtype_info *info = dtype_info(w->dtype);
-    size_t left = w->columns - k0, most = chunk_inputs(w), n = left < most ? left : most;
+    size_t n = inputs_left(w, k0);
     outputs = w->rows - c < outputs ? w->rows - c : outputs;
     struct panels_ahead a = {.data = panel_group(w, c, k0),
                              .group_bytes = n / info->block_elements * w->lanes * info->block_bytes,
@@ -203,13 +206,17 @@ static struct panels_ahead panels_ahead_find(const struct matmul_job *job, const
 {
     const struct device_weight *w = job->w;
     const struct block_kernels *k = job->device->kernels->blocks;
-    size_t step = k->panel_outputs, most = chunk_inputs(w), tiles = pass->end - pass->tile,
-           together = together_of(k, job->rows),
-           calls = (tiles + together - 1) / together * ((end - begin + step - 1) / step);
-    if (k0 + most < w->columns)
-        return panels_ahead_of(w, begin, k0 + most, end - begin, calls);
-    if (end == pass->outputs_end && pass->end < tiles_of(job->rows))
-        return panels_ahead_of(w, pass->outputs, 0, panels_together(k) * step, calls);
+    size_t step = k->panel_outputs, next = k0 + chunk_inputs(w), tiles = pass->end - pass->tile,
+           calls =
+               (tiles + pass->together - 1) / pass->together * ((end - begin + step - 1) / step);
+    if (next < pass->k_end)
+        return panels_ahead_of(w, begin, next, end - begin, calls);
+    if (end < pass->outputs_end)
+        return panels_ahead_of(w, end, pass->k0, panels_together(k) * step, calls);
+    if (pass->end < tiles_of(job->rows))
+        return panels_ahead_of(w, pass->outputs, pass->k0, panels_together(k) * step, calls);
+    if (pass->k_end < w->columns)
+        return panels_ahead_of(w, pass->outputs, pass->k_end, panels_together(k) * step, calls);
     if (end < w->rows)
         return panels_ahead_of(w, end, 0, panels_together(k) * step, calls);
     return job->next ? panels_ahead_of(job->next, 0, 0, panels_together(k) * step, calls)
@@ -242,24 +249,16 @@ static void chunk_rows_take(const struct matmul_job *job, size_t tile, size_t n,
     }
 }
 
-static size_t inputs_left(const struct device_weight *w, size_t k0)
-{
-    size_t most = chunk_inputs(w), left = w->columns - k0;
-    return left < most ? left : most;
-}
-
 static void pass_join(const struct matmul_job *job, const struct pass *pass)
 {
     const struct block_kernels *k = job->device->kernels->blocks;
-    struct chunk_rows *x = pass->m->rows;
-    size_t together = together_of(k, job->rows);
-    for (size_t k0 = 0; k0 < job->w->columns; k0 += chunk_inputs(job->w))
-        for (size_t i = pass->tile; i < pass->end; i += together, x++) {
-            size_t n = pass->end - i < together ? pass->end - i : together;
-            chunk_rows_take(job, i, n, k0, inputs_left(job->w, k0), x);
-            x->joined.n = (int)n;
-            k->join(&x->joined);
-        }
+    struct chunk_rows *x = pass->m->joins;
+    for (size_t i = pass->tile; i < pass->end; i += pass->together, x++) {
+        size_t n = pass->end - i < pass->together ? pass->end - i : pass->together;
+        chunk_rows_take(job, i, n, pass->k0, pass->k_end - pass->k0, x);
+        x->joined.n = (int)n;
+        k->join(&x->joined);
+    }
 }
 
 /* A chunk of the inputs of the outputs of panels_together panels. */
@@ -284,6 +283,7 @@ static void rows_multiply(const struct matmul_job *job, const struct chunk_rows 
     const struct block_kernels *k = job->device->kernels->blocks;
     const enum dtype t = job->w->dtype;
     if (!k->joined_dot[t]) {
+        assert(x->n == 1);
         k->panel_dot[t](x->tiles, panel, add, out, out_stride);
         return;
     }
@@ -369,12 +369,11 @@ static void chunk_panels(const struct matmul_job *job, struct panels_chunk *h, s
 static void chunk_tiles(const struct matmul_job *job, struct panels_chunk *h,
                         struct chunk_rows *joined)
 {
-    size_t together = together_of(job->device->kernels->blocks, job->rows);
-    for (size_t i = h->pass->tile; i < h->pass->end; i += together) {
-        struct chunk_rows alone;
-        if (!joined)
-            chunk_rows_take(job, i, 1, h->k0, h->n, &alone);
-        chunk_panels(job, h, joined ? joined++ : &alone);
+    for (size_t i = h->pass->tile; i < h->pass->end; i += h->pass->together) {
+        struct chunk_rows alone, *x = joined ? joined++ : &alone;
+        if (x == &alone)
+            chunk_rows_take(job, i, 1, h->k0, h->n, x);
+        chunk_panels(job, h, x);
     }
 }
 
@@ -383,45 +382,41 @@ static void panels_outputs(const struct matmul_job *job, const struct pass *pass
                            size_t end)
 {
     const struct device_weight *w = job->w;
-    size_t together = together_of(job->device->kernels->blocks, job->rows),
-           joins = (pass->end - pass->tile + together - 1) / together;
-    for (size_t k0 = 0, i = 0; k0 < w->columns; k0 += chunk_inputs(w), i += joins) {
+    for (size_t k0 = pass->k0; k0 < pass->k_end; k0 += chunk_inputs(w)) {
         struct panels_chunk chunk = {
             pass, begin, end, k0, inputs_left(w, k0), panels_ahead_find(job, pass, begin, end, k0)};
-        chunk_tiles(job, &chunk, pass->m->rows ? pass->m->rows + i : NULL);
+        chunk_tiles(job, &chunk, pass->m->joins);
     }
+}
+
+static void pass_run(const struct matmul_job *job, const struct pass *pass)
+{
+    const struct block_kernels *k = job->device->kernels->blocks;
+    size_t step = panels_together(k) * k->panel_outputs, end = pass->outputs_end;
+    if (pass->m->joins)
+        pass_join(job, pass);
+    for (size_t c = pass->outputs; c < end; c += step)
+        panels_outputs(job, pass, c, c + step < end ? c + step : end);
 }
 
 static void panels_part(void *ctx, int thread, uint32_t part)
 {
     struct matmul_job *job = ctx;
     const struct block_kernels *k = job->device->kernels->blocks;
-    size_t begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part),
-           step = panels_together(k) * k->panel_outputs, tiles = tiles_of(job->rows),
-           most = pass_tiles(k, job->w, job->rows);
-    struct panel_memory m = panel_memory_at(job, job->device->private[thread].data);
-    for (size_t i = 0; i < tiles; i += most) {
-        struct pass pass = {&m, i, tiles - i < most ? tiles : i + most, begin, end};
-        if (m.rows)
-            pass_join(job, &pass);
-        for (size_t c = begin; c < end; c += step)
-            panels_outputs(job, &pass, c, c + step < end ? c + step : end);
+    const struct panel_memory m = panel_memory_at(job, job->device->private[thread].data);
+    const size_t tiles = tiles_of(job->rows), most = pass_tiles(k, job->w, job->rows),
+                 columns = job->w->columns, inputs = m.joins ? chunk_inputs(job->w) : columns,
+                 begin = parts_begin(&job->parts, part), end = parts_end(&job->parts, part);
+    struct pass pass = {
+        .m = &m, .together = together_of(k, job->rows), .outputs = begin, .outputs_end = end};
+    for (pass.k0 = 0; pass.k0 < columns; pass.k0 = pass.k_end) {
+        pass.k_end = columns - pass.k0 < inputs ? columns : pass.k0 + inputs;
+        for (pass.tile = 0; pass.tile < tiles; pass.tile = pass.end) {
+            pass.end = tiles - pass.tile < most ? tiles : pass.tile + most;
+            pass_run(job, &pass);
+        }
     }
     matmul_add_bias(job, 0, job->rows, begin, end);
-}
-
-size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t)
-{
-    static const uint8_t avx512
-        [DTYPE_COUNT] =
-            {[DTYPE_Q3_K] = 8,    [DTYPE_Q6_K] = 8,  [DTYPE_Q2_K] = 12, [DTYPE_Q5_K] = 12,
-             [DTYPE_Q4_0] = 12,   [DTYPE_Q5_0] = 12, [DTYPE_Q5_1] = 12, [DTYPE_IQ4_NL] = 12,
-             [DTYPE_IQ4_XS] = 12, [DTYPE_MXFP4] = 12},
-  avx2[DTYPE_COUNT] = {
-      [DTYPE_Q3_K] = 8, [DTYPE_Q5_K] = 8,  [DTYPE_Q6_K] = 8,  [DTYPE_Q4_0] = 8, [DTYPE_Q5_0] = 8,
-      [DTYPE_Q5_1] = 8, [DTYPE_MXFP4] = 8, [DTYPE_Q4_K] = 12, [DTYPE_Q4_1] = 12};
-    size_t rows = (d->kernels->blocks->lanes == BLOCK_LANES_MAX ? avx512 : avx2)[t];
-    return rows ? rows : BLOCKS_PANEL_ROWS_MOST;
 }
 
 bool matmul_blocks_begin(struct matmul_job *job)
@@ -432,7 +427,9 @@ bool matmul_blocks_begin(struct matmul_job *job)
     if (!matmul_tiles_make(job) ||
         !scratch_get_all(d, panel_memory_bytes(d->kernels->blocks, job->w, job->rows)))
         return false;
-    job->parts = threads_parts(d->threads, job->w->rows, d->kernels->blocks->panel_outputs, 0);
+    const struct block_kernels *k = d->kernels->blocks;
+    job->parts =
+        threads_parts(d->threads, job->w->rows, k->panel_outputs * (k->join ? PART_PANELS : 1), 0);
     job->run = panels_part;
     return true;
 }

@@ -81,3 +81,17 @@ bool matmul_tiles_make(struct matmul_job *job)
                     there == INPUTS_OF_OTHERS ? tiles_turn_part : tiles_part, job);
     return true;
 }
+
+size_t matmul_panel_rows(const struct cpu_device *d, enum dtype t)
+{
+    static const uint8_t avx512
+        [DTYPE_COUNT] =
+            {[DTYPE_Q3_K] = 8,    [DTYPE_Q6_K] = 8,  [DTYPE_Q2_K] = 12, [DTYPE_Q5_K] = 12,
+             [DTYPE_Q4_0] = 12,   [DTYPE_Q5_0] = 12, [DTYPE_Q5_1] = 12, [DTYPE_IQ4_NL] = 12,
+             [DTYPE_IQ4_XS] = 12, [DTYPE_MXFP4] = 12},
+  avx2[DTYPE_COUNT] = {
+      [DTYPE_Q3_K] = 8, [DTYPE_Q5_K] = 8,  [DTYPE_Q6_K] = 8,  [DTYPE_Q4_0] = 8, [DTYPE_Q5_0] = 8,
+      [DTYPE_Q5_1] = 8, [DTYPE_MXFP4] = 8, [DTYPE_Q4_K] = 12, [DTYPE_Q4_1] = 12};
+    size_t rows = (d->kernels->blocks->lanes == BLOCK_LANES_MAX ? avx512 : avx2)[t];
+    return rows ? rows : BLOCKS_PANEL_ROWS_MOST;
+}

@@ -161,7 +161,7 @@ struct pack_job {
     struct device_weight *w;
     uint16_t *panels;
     struct parts parts; /* of the panels */
-    atomic_bool failed;
+    uint8_t *scratch;   /* [threads, and the guest]: of panel_scratch_bytes */
 };
 
 static size_t panel_scratch_bytes(void)
@@ -202,12 +202,7 @@ static void pack_part(void *ctx, int thread, uint32_t part)
 {
     struct pack_job *job = ctx;
     const struct device_weight *w = job->w;
-    uint16_t *scratch =
-        scratch_get(job->device, &job->device->private[thread], panel_scratch_bytes());
-    if (!scratch) {
-        atomic_store(&job->failed, true);
-        return;
-    }
+    uint16_t *scratch = (uint16_t *)(void *)(job->scratch + (size_t)thread * panel_scratch_bytes());
     for (size_t panel = parts_begin(&job->parts, part); panel < parts_end(&job->parts, part);
          panel++) {
         for (size_t k0 = 0; k0 < w->columns; k0 += DOT_CHUNK)
@@ -234,9 +229,12 @@ static int load_panels(struct cpu_device *d, const struct weight *source, struct
     job.panels = memory;
     w->owned_bytes = bytes;
     job.parts = threads_parts(d->threads, round_up(w->rows, PANEL_OUTPUTS) / PANEL_OUTPUTS, 1, 0);
+    job.scratch = malloc(((size_t)threads_count(d->threads) + 1) * panel_scratch_bytes());
+    if (!job.scratch)
+        return err_set(e, HP_ENOMEM, "no memory to pack %s", source->name);
     threads_run(d->threads, job.parts.count, pack_part, &job);
-    return atomic_load(&job.failed) ? err_set(e, HP_ENOMEM, "no memory to pack %s", source->name)
-                                    : 0;
+    free(job.scratch);
+    return 0;
 }
 
 /* n rows from r on, at most a group, side by side. */

@@ -1,6 +1,8 @@
 /* Matrices in every quantised format on every set of kernels: products of few rows and of many,
  * what they hold, and blocks that are refused. */
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +53,8 @@ static struct matrix matrix_make(enum dtype t, size_t outputs, size_t inputs)
         }
         if (t == DTYPE_MXFP4)
             m.data[at] = (uint8_t)(118 + m.data[at] % 5);
+        if (t == DTYPE_BF16) /* below 2 */
+            m.data[at + 1] &= 0xbf;
     }
     info->to_f32(m.data, outputs * inputs, m.values);
     m.weight = (struct weight){.name = "blk.0.w",
@@ -235,7 +239,7 @@ TEST(products_of_many_inputs_are_summed_over_their_chunks)
 TEST(amx_gives_the_bits_of_avx512_wherever_inputs_and_outputs_are_cut)
 {
     static const char *const kernels[] = {"avx512_bf16", "amx"};
-    enum { CUTS = 4, PASSES_ROWS = 350 };
+    enum { CUTS = 4, PASSES_ROWS = 385 };
     static const size_t outputs[] = {LONG_OUTPUTS, LONG_OUTPUTS - 16},
                         rows[CUTS] = {20, 31, ROWS_MOST, PASSES_ROWS};
     static float x[PASSES_ROWS * LONG_INPUTS], out[2][PASSES_ROWS * LONG_OUTPUTS];
@@ -260,6 +264,61 @@ TEST(amx_gives_the_bits_of_avx512_wherever_inputs_and_outputs_are_cut)
         }
     for (size_t k = 0; k < 2; k++)
         device_close(&d[k]);
+}
+
+struct loader {
+    struct device *device;
+    struct matrix matrix;
+    atomic_bool stop;
+};
+
+static void *loader_main(void *ctx)
+{
+    struct loader *l = ctx;
+    const struct backend *b = l->device->backend;
+    b->loader_enter(l->device);
+    while (!atomic_load(&l->stop)) {
+        struct device_weight *w;
+        struct err e = {0};
+        assert_int_equal(b->weight_load(l->device, &l->matrix.weight, WEIGHT_MATMUL, false, &w, &e),
+                         0);
+        b->weight_free(l->device, &w);
+    }
+    return NULL;
+}
+
+/* What products work with is given back and taken anew where they need more; a loader that packs on
+ * the same threads has its own. AddressSanitizer sees it. */
+TEST(a_loader_packs_beside_products_that_need_more_and_more)
+{
+    enum { TURNS = 5, STEP = 30, MOST = 360 };
+    static float x[MOST * INPUTS], out[MOST * OUTPUTS];
+    struct matrix m = matrix_make(DTYPE_Q8_0, OUTPUTS, INPUTS);
+    for (int turn = 0; turn < TURNS; turn++) {
+        struct loader l = {open_cpu(NULL, 3), matrix_make(DTYPE_BF16, OUTPUTS, INPUTS), false};
+        struct device_weight *w;
+        struct err e = {0};
+        pthread_t loader;
+        assert_int_equal(
+            l.device->backend->weight_load(l.device, &m.weight, WEIGHT_MATMUL, false, &w, &e), 0);
+        product_run(l.device, w, &m, x, STEP, out);
+        assert_int_equal(pthread_create(&loader, NULL, loader_main, &l), 0);
+        for (size_t rows = STEP; rows <= MOST; rows += STEP)
+            product_run(l.device, w, &m, x, rows, out);
+        atomic_store(&l.stop, true);
+        pthread_join(loader, NULL);
+        l.device->backend->weight_free(l.device, &w);
+        assert_int_equal(l.device->backend->weight_load(l.device, &l.matrix.weight, WEIGHT_MATMUL,
+                                                        false, &w, &e),
+                         0);
+        check_rows(l.device, &l.matrix, w, ROWS_MOST, false);
+        l.device->backend->weight_free(l.device, &w);
+        device_close(&l.device);
+        free(l.matrix.data);
+        free(l.matrix.values);
+    }
+    free(m.data);
+    free(m.values);
 }
 
 /* What inputs will take is known before: the device never takes more for it. */
@@ -340,6 +399,7 @@ int main(void)
         cmocka_unit_test(products_are_right_in_every_quantised_format_at_its_own_size),
         cmocka_unit_test(products_of_many_inputs_are_summed_over_their_chunks),
         cmocka_unit_test(rows_of_short_and_of_long_slices_have_the_same_bits),
+        cmocka_unit_test(a_loader_packs_beside_products_that_need_more_and_more),
         cmocka_unit_test(amx_gives_the_bits_of_avx512_wherever_inputs_and_outputs_are_cut),
         cmocka_unit_test(scratch_of_products_is_known_before),
         cmocka_unit_test(rows_of_quantised_products_go_by_whole_tiles),
