@@ -85,6 +85,7 @@ struct sim {
     int n_clients;
     json_t *answer;    /* the last whole answer to the admin; its error in `answer_error` */
     uint64_t answered; /* how many */
+    uint64_t asked, answered_last, awaited; /* numbers of the admin's asks; awaited 0: any */
     struct err answer_error;
     struct buffer logits; /* blobs of `logits` answers */
     bool uploader;        /* the admin uploads what is asked for */

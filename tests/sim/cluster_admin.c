@@ -33,9 +33,10 @@ void sim_admin_answer(struct sim *s, const struct coord_action *a)
     const char *phase = json_string_value(json_object_get(result, "phase"));
     if (m.u.answer.more && phase && strcmp(phase, "upload") == 0)
         upload(s, result);
-    if (m.u.answer.more) {
+    if (m.u.answer.more || (s->awaited && m.id != s->awaited)) {
         json_decref(result);
     } else {
+        s->answered_last = m.id;
         json_decref(s->answer);
         s->answer = result;
         s->answered++;
@@ -51,7 +52,9 @@ void sim_admin_answer(struct sim *s, const struct coord_action *a)
 void sim_ask(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob)
 {
     char *text = arguments ? json_dumps(arguments, 0) : NULL;
-    struct message m = {.type = MESSAGE_ASK, .id = 1};
+    struct message m = {.type = MESSAGE_ASK, .id = ++s->asked};
+    if (s->awaited != s->asked)
+        s->awaited = 0;
     m.u.ask.verb = verb;
     m.u.ask.arguments = text ? text : "{}";
     if (blob)
@@ -66,11 +69,15 @@ void sim_ask(struct sim *s, const char *verb, json_t *arguments, const struct bu
     json_decref(arguments);
 }
 
-static uint64_t awaited;
+/* What is asked next is waited for: until something else is asked no other ask's answer counts. */
+static void answer_await(struct sim *s)
+{
+    s->awaited = s->asked + 1;
+}
 
 static bool is_answered(struct sim *s)
 {
-    return s->answered > awaited;
+    return s->answered_last == s->awaited;
 }
 
 static int answer_wait(struct sim *s)
@@ -80,7 +87,7 @@ static int answer_wait(struct sim *s)
 
 int sim_ask_wait(struct sim *s, const char *verb, json_t *arguments, const struct buffer *blob)
 {
-    awaited = s->answered;
+    answer_await(s);
     sim_ask(s, verb, arguments, blob);
     return answer_wait(s);
 }
@@ -95,7 +102,7 @@ void sim_deploy_ask(struct sim *s, const char *name, json_t *options)
 
 int sim_deploy_with(struct sim *s, const char *name, json_t *options)
 {
-    awaited = s->answered;
+    answer_await(s);
     sim_deploy_ask(s, name, options);
     return answer_wait(s);
 }
